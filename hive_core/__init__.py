@@ -1,0 +1,3 @@
+"""The host daemon: observes agents, plans and applies."""
+
+__version__ = "0.1.0"

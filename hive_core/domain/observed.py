@@ -1,0 +1,171 @@
+"""What a pass sees: the observed half of the reconcile pair.
+
+Filled by `engine.observe` from the adapters, read by planning. Silence is a value here (`Unknown`), so a
+plan cannot mistake an engine or a disk that did not answer for one that answered "nothing".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import TypeAlias, TypeVar
+
+from hive_core.domain.names import AgentName
+from hive_core.domain.roster import RosterFile
+
+
+class EngineState(StrEnum):
+    """The engine's own words for a container's state."""
+
+    CREATED = "created"
+    RUNNING = "running"
+    PAUSED = "paused"
+    RESTARTING = "restarting"
+    EXITED = "exited"
+    DEAD = "dead"
+    REMOVING = "removing"
+
+
+@dataclass(frozen=True, slots=True)
+class ListedContainer:
+    """One row of the engine's labelled list. `name` has no leading slash; `status` is the engine's text."""
+
+    id: str
+    name: str
+    state: EngineState
+    status: str
+    labels: Mapping[str, str]
+    image_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerDetail:
+    """What only an inspect tells. Times are aware UTC; None where the thing has not happened.
+
+    `exit_code` and `oom_killed` are of the last exit; `error` is the engine's sentence for a failed start.
+    `pid` is the host pid of the container's init, 0 when it does not run.
+    """
+
+    id: str
+    name: str
+    state: EngineState
+    labels: Mapping[str, str]
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    exit_code: int
+    oom_killed: bool
+    error: str
+    restart_policy: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFacts:
+    """An image as resolved: its id, and what it would add to a container."""
+
+    id: str
+    env_names: tuple[str, ...]
+    volumes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineEvent:
+    """One engine event: it only wakes a pass. `kind` is `container` or `image`."""
+
+    kind: str
+    action: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class EngineVersion:
+    """The engine's own version, API version and that of its runtime (empty when it does not say)."""
+
+    engine: str
+    api: str
+    runtime: str
+    live_restore: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """An input that could not be observed, and why."""
+
+    reason: str
+
+
+T = TypeVar("T")
+Known: TypeAlias = T | Unknown
+
+
+@dataclass(frozen=True, slots=True)
+class OurContainer:
+    """A container that is ours by label and by record."""
+
+    agent: AgentName
+    incarnation: str
+    spec_label: str
+    listed: ListedContainer
+    detail: ContainerDetail | None
+
+    @property
+    def id(self) -> str:
+        """The engine's full container id."""
+        return self.listed.id
+
+    @property
+    def state(self) -> EngineState:
+        """The engine's state word, from the list."""
+        return self.listed.state
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignContainer:
+    """A container with this hive's label that hive has no record of having created."""
+
+    id: str
+    name: str
+    claims: str
+
+
+@dataclass(frozen=True, slots=True)
+class Containers:
+    """The engine's answer, sorted into ours and foreign."""
+
+    ours: tuple[OurContainer, ...]
+    foreign: tuple[ForeignContainer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedRepo:
+    """A config repo: the commit its main branch names, or why it cannot be read."""
+
+    agent: AgentName
+    main: str | None
+    fault: str
+
+
+@dataclass(frozen=True, slots=True)
+class Repos:
+    """The config repos directory: valid repos, and entries whose name is no agent name."""
+
+    repos: Mapping[AgentName, ObservedRepo]
+    misnamed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Everything one pass saw, at one time.
+
+    `busy` are agents with an action in flight, or finished after observation began: what was seen of them
+    may be older than what was done to them, so nothing is planned for them.
+    """
+
+    at: datetime
+    containers: Known[Containers]
+    repos: Known[Repos]
+    roster: RosterFile
+    busy: frozenset[AgentName]

@@ -1,0 +1,1 @@
+"""Loops, tasks and locks that observe, plan and apply."""

@@ -1,0 +1,346 @@
+"""Apply: one function per action, no decisions.
+
+Called by `engine.dispatch` on worker threads, one agent's actions in order. Every step is safe to repeat:
+what a killed daemon left half done is planned again from what is then observed.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import assert_never
+
+from hive_core.adapters.agent_dirs import AgentDirs
+from hive_core.adapters.clock import Clock
+from hive_core.adapters.files import check_source
+from hive_core.adapters.repos import ConfigRepos
+from hive_core.adapters.run_dirs import RunDirs
+from hive_core.adapters.store import Store
+from hive_core.domain.agents import AgentRecord, Desired, ExitKind, ExitRecord, IntentKind
+from hive_core.domain.errors import Conflict, EngineRefused, EngineUnavailable, HiveError, RepoDamaged
+from hive_core.domain.names import AgentName
+from hive_core.domain.observed import ContainerDetail, EngineState
+from hive_core.domain.ports import Engine
+from hive_core.domain.spec import (
+    HOME,
+    LABEL_AGENT,
+    LABEL_CREATE,
+    LABEL_HIVE,
+    LABEL_INCARNATION,
+    LABEL_SPEC,
+    STATE,
+    ContainerSpec,
+    spec_hash,
+)
+from hive_core.engine.config import ConfigSource
+from hive_core.engine.event_log import EventLog
+from hive_core.planning.actions import (
+    Action,
+    Adopt,
+    ClearIntent,
+    Create,
+    RecordExit,
+    Remove,
+    Retire,
+    Start,
+    Stop,
+    Unpause,
+)
+from hive_core.settings import Settings
+
+log = logging.getLogger(__name__)
+
+_FILE_TARGETS = frozenset({"/etc/passwd", "/etc/group"})
+_OWNED_TARGETS = frozenset({STATE, HOME})
+_KILLED = 137
+
+
+class StartFailed(HiveError):
+    """A container could not be made or started; recorded as an exit, so that the next try waits."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """What the actions of one agent hand on: the container at hand, and a word for the change."""
+
+    container_id: str | None = None
+    word: str = ""
+
+
+class Applier:
+    """Carries out actions against the engine, the disk and the store."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        engine: Engine,
+        repos: ConfigRepos,
+        dirs: AgentDirs,
+        run_dirs: RunDirs,
+        config: ConfigSource,
+        events: EventLog,
+        clock: Clock,
+        forget: Callable[[str], None],
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._engine = engine
+        self._repos = repos
+        self._dirs = dirs
+        self._run_dirs = run_dirs
+        self._config = config
+        self._events = events
+        self._clock = clock
+        self._forget = forget
+        self._start_slots = threading.BoundedSemaphore(settings.reconcile.start_workers)
+
+    def apply(self, actions: tuple[Action, ...], at_step: Callable[[Action], None]) -> str:
+        """Carry out one agent's actions in order; `at_step` is told each before it is done.
+
+        Returns a word for people about how it went, as in "graceful". Raises the first `HiveError`; the
+        actions after it are left to a later plan.
+        """
+        run = _Run()
+        for action in actions:
+            at_step(action)
+            self._one(action, run)
+        return run.word
+
+    def _one(self, action: Action, run: _Run) -> None:
+        match action:
+            case RecordExit():
+                self._record_exit(action)
+            case Create():
+                self._create(action, run)
+            case Start():
+                self._start(action, run)
+            case Stop():
+                self._stop(action, run)
+            case Unpause():
+                self._engine.unpause(action.container_id)
+                self._done(action.container_id, "resumed", action.agent, action.reason)
+            case Remove():
+                self._remove(action)
+            case ClearIntent():
+                self._clear_intent(action)
+            case Retire():
+                self._retire(action)
+            case Adopt():
+                self._adopt(action)
+            case _:
+                assert_never(action)
+
+    def _done(self, container_id: str, kind: str, agent: AgentName, text: str, **fields: str | int) -> None:
+        self._forget(container_id)
+        self._events.add(kind, agent, text, container_id=container_id, **fields)
+
+    # ---- exits ---------------------------------------------------------------------------------------------
+
+    def _record_exit(self, action: RecordExit) -> None:
+        if self._store.record_exit(action.incarnation, action.exit):
+            self._events.add(
+                "exited",
+                action.agent,
+                action.exit.text,
+                cause=action.exit.kind.value,
+                exit_code=action.exit.exit_code,
+                container_id=action.exit.container_id,
+            )
+
+    def _start_failed(self, action: Create | Start, container_id: str, fault: HiveError) -> StartFailed:
+        record = self._live(action.agent)
+        now = self._clock.now()
+        if record is not None:
+            text = f"could not be started: {fault.message}"
+            failed = ExitRecord(container_id, None, now, 127, False, ExitKind.START_FAILED, text)
+            self._store.record_exit(record.incarnation, failed)
+        self._events.add("start_failed", action.agent, fault.message, hint=fault.hint)
+        return StartFailed(f"cannot start {action.agent}: {fault.message}", fault.hint)
+
+    def _live(self, name: AgentName) -> AgentRecord | None:
+        return self._store.agent(name)
+
+    # ---- create and start ----------------------------------------------------------------------------------
+
+    def _create(self, action: Create, run: _Run) -> None:
+        try:
+            self._dirs.create(action.agent, action.spec.uid)
+            self._run_dirs.ensure_agent(action.agent, action.spec.uid)
+            self._config.export(action.agent, action.spec.commit)
+            self._check_sources(action.spec)
+            with self._start_slots:
+                run.container_id = self._create_journalled(action)
+        except EngineUnavailable:
+            raise
+        except HiveError as fault:
+            raise self._start_failed(action, "none", fault) from fault
+        self._done(run.container_id, "created", action.agent, action.reason)
+
+    def _create_journalled(self, action: Create) -> str:
+        """Create with a nonce that is on disk first: an answer that is lost can be recognised later."""
+        nonce = secrets.token_hex(16)
+        self._store.journal_create(nonce, action.incarnation, self._clock.now())
+        labels = {
+            LABEL_HIVE: self._settings.hive.id,
+            LABEL_AGENT: action.agent,
+            LABEL_INCARNATION: action.incarnation,
+            LABEL_SPEC: spec_hash(action.spec),
+            LABEL_CREATE: nonce,
+        }
+        try:
+            container_id = self._engine.create(action.spec, labels)
+        except EngineRefused as fault:
+            holder = self._engine.find_by_name(action.spec.name) if fault.status >= 409 else None
+            if holder is None or not self._is_ours(holder, action.incarnation, nonce):
+                if fault.status < 500:
+                    self._store.forget_create(nonce)
+                raise self._explain(fault, holder, action.spec) from fault
+            if holder.labels.get(LABEL_CREATE) != nonce:
+                self._store.forget_create(nonce)
+                nonce = holder.labels[LABEL_CREATE]
+            container_id = holder.id
+        self._store.confirm_create(nonce, container_id)
+        return container_id
+
+    def _is_ours(self, holder: ContainerDetail, incarnation: str, nonce: str) -> bool:
+        """Whether the holder of the name is this incarnation's own, from this or an earlier lost create."""
+        nonces = {one.nonce for one in self._store.containers() if one.incarnation == incarnation} | {nonce}
+        return holder.labels.get(LABEL_CREATE) in nonces and holder.state is EngineState.CREATED
+
+    def _explain(
+        self, fault: EngineRefused, holder: ContainerDetail | None, spec: ContainerSpec
+    ) -> HiveError:
+        if not fault.is_conflict:
+            return fault
+        if holder is None:
+            return Conflict(
+                f"the engine says the name {spec.name} is taken, yet shows no such container", fault.message
+            )
+        return Conflict(
+            f"the name {spec.name} is taken by a container that is not this agent's ({holder.id[:12]})",
+            f"look at it and rename or remove it: docker rename {spec.name} OTHER",
+        )
+
+    def _check_sources(self, spec: ContainerSpec) -> None:
+        """Open every bind source component by component: the engine would follow a link."""
+        for mount in spec.mounts:
+            owner = spec.uid if mount.target in _OWNED_TARGETS else 0
+            check_source(Path(mount.source), directory=mount.target not in _FILE_TARGETS, owner=owner)
+
+    def _start(self, action: Start, run: _Run) -> None:
+        container_id = action.container_id or run.container_id
+        record = self._live(action.agent)
+        assert container_id is not None
+        assert record is not None
+        try:
+            self._dirs.create(action.agent, record.uid)
+            self._run_dirs.ensure_agent(action.agent, record.uid)
+            if record.applied is not None:
+                self._check_sources(record.applied)
+            with self._start_slots:
+                self._engine.start(container_id)
+        except EngineUnavailable:
+            raise
+        except HiveError as fault:
+            raise self._start_failed(action, container_id, fault) from fault
+        self._done(container_id, "started", action.agent, action.reason)
+
+    # ---- stop and remove -----------------------------------------------------------------------------------
+
+    def _stop(self, action: Stop, run: _Run) -> None:
+        self._store.request_stop(action.container_id, self._clock.now())
+        try:
+            self._engine.stop(action.container_id, action.grace_s)
+            self._forget(action.container_id)
+            detail = self._engine.inspect(action.container_id)
+        except EngineRefused as fault:
+            if not fault.is_gone:
+                raise
+            self._events.add("stopped", action.agent, "its container was removed meanwhile")
+            return
+        run.word = "forced after the grace" if detail.exit_code == _KILLED and action.grace_s else "graceful"
+        if action.grace_s == 0:
+            run.word = "killed at once"
+        self._done(
+            action.container_id,
+            "stopped",
+            action.agent,
+            f"{action.reason} ({run.word})",
+            exit_code=detail.exit_code,
+        )
+
+    def _remove(self, action: Remove) -> None:
+        self._engine.remove(action.container_id)
+        self._store.forget_container(action.container_id)
+        self._done(action.container_id, "container_removed", action.agent, action.reason)
+
+    def _clear_intent(self, action: ClearIntent) -> None:
+        self._store.clear_intent(action.incarnation, action.intent)
+        record = self._live(action.agent)
+        if (
+            action.intent.kind is IntentKind.UPDATE
+            and record is not None
+            and record.applied_commit is not None
+        ):
+            self._dirs.drop_config(action.agent, {record.applied_commit})
+
+    # ---- who is there --------------------------------------------------------------------------------------
+
+    def _retire(self, action: Retire) -> None:
+        """Authority first, things after: the name is free only when nothing of it is left in place."""
+        record = self._live(action.agent)
+        if record is None or record.incarnation != action.incarnation:
+            return
+        self._run_dirs.drop_agent(action.agent)
+        if action.purge:
+            self._dirs.purge(action.agent, record.uid)
+            self._repos.purge(action.agent)
+        else:
+            self._dirs.retire(action.agent, action.incarnation)
+            self._repos.retire(action.agent, action.incarnation)
+        self._store.end_agent(action.incarnation, self._clock.now(), is_purged=action.purge)
+        how = "its data is deleted" if action.purge else "its data is retired"
+        self._events.add("removed", action.agent, f"{action.reason}; {how}", incarnation=action.incarnation)
+
+    def _adopt(self, action: Adopt) -> None:
+        uids = self._settings.uids
+        with self._store.transaction():
+            uid = self._store.next_uid(uids.start, uids.count)
+            self._store.add_agent(
+                new_record(
+                    action.agent, uid, action.parent, is_root=False, clock=self._clock, reason=action.reason
+                )
+            )
+        self._dirs.create(action.agent, uid)
+        self._events.add("adopted", action.agent, action.reason, parent=action.parent)
+        try:
+            self._repos.adopt(action.agent)
+        except RepoDamaged as fault:
+            log.warning("%s; %s is degraded until it is pushed to", fault.message, action.agent)
+
+
+def new_record(
+    name: AgentName, uid: int, parent: AgentName | None, *, is_root: bool, clock: Clock, reason: str
+) -> AgentRecord:
+    """Return the record of a new incarnation, not spawned, with a fresh random id."""
+    return AgentRecord(
+        name=name,
+        incarnation=secrets.token_hex(8),
+        uid=uid,
+        parent=parent,
+        is_root=is_root,
+        created_at=clock.now(),
+        desired=Desired.UNSPAWNED,
+        desired_reason=reason,
+        intent=None,
+        applied=None,
+        applied_hash=None,
+        applied_commit=None,
+        crashes_reset_at=None,
+        exits=(),
+    )

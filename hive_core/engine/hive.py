@@ -1,0 +1,172 @@
+"""The engine layer as the surfaces see it: one object with the operations and the views.
+
+Built by `daemon`; the surfaces hold nothing else. Reads answer from the snapshot and the store, so they are
+fast whatever the engine does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hive_core.adapters.clock import Clock
+from hive_core.adapters.repos import ConfigRepos
+from hive_core.adapters.store import Store
+from hive_core.domain.agents import AgentRecord
+from hive_core.domain.errors import Conflict, NotFound
+from hive_core.domain.names import AgentName, container_name
+from hive_core.domain.observed import Unknown
+from hive_core.domain.ports import Engine, ExecRequest, ExecSession
+from hive_core.domain.spec import HOME, STATE
+from hive_core.engine.changes import Change, Changes
+from hive_core.engine.config import ConfigSource
+from hive_core.engine.creation import Creation
+from hive_core.engine.doctor import Check, Doctor
+from hive_core.engine.event_log import EventLog
+from hive_core.engine.facts import published_roster
+from hive_core.engine.lifecycle import Lifecycle
+from hive_core.engine.reconcile import Reconciler
+from hive_core.engine.snapshot import Snapshot
+from hive_core.manifest import Manifest
+from hive_core.planning.actions import AgentView, Plan
+from hive_core.settings import Settings
+
+MAX_TAIL = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Portrait:
+    """Everything about one agent, for `show`."""
+
+    record: AgentRecord
+    view: AgentView
+    children: tuple[AgentName, ...]
+    manifest: Manifest | None
+    main: str | None
+    container_name: str
+
+
+class Hive:
+    """One hive, running."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        engine: Engine,
+        repos: ConfigRepos,
+        config: ConfigSource,
+        reconciler: Reconciler,
+        lifecycle: Lifecycle,
+        creation: Creation,
+        changes: Changes,
+        events: EventLog,
+        doctor: Doctor,
+        clock: Clock,
+    ) -> None:
+        self.settings = settings
+        self.lifecycle = lifecycle
+        self.creation = creation
+        self.changes = changes
+        self.events = events
+        self._store = store
+        self._engine = engine
+        self._repos = repos
+        self._config = config
+        self._reconciler = reconciler
+        self._doctor = doctor
+        self._clock = clock
+        self.pid = os.getpid()
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What the last pass saw."""
+        return self._reconciler.snapshot
+
+    def age_s(self) -> float | None:
+        """Return how old the snapshot is, None before the first pass."""
+        seen_at = self.snapshot.seen_at
+        return None if seen_at is None else self._clock.monotonic() - seen_at
+
+    def names(self) -> tuple[AgentName, ...]:
+        """Return the names of the live agents."""
+        return tuple(record.name for record in self._store.agents())
+
+    def published(self) -> bytes:
+        """Return the bytes of topology.json as last published."""
+        content = published_roster(self._store)
+        if content is None:
+            raise NotFound(
+                "no roster has been published yet", "hivectl status says what the daemon waits for"
+            )
+        return content
+
+    def portrait(self, untrusted_name: object) -> Portrait:
+        """Return everything about one agent."""
+        record = self.lifecycle.require(untrusted_name)
+        view = self.snapshot.views.get(record.name)
+        if view is None:
+            raise Conflict(
+                f"cannot show {record.name}: no pass has looked at it yet", "try again in a moment"
+            )
+        found = self._repos.observe()
+        repo = None if isinstance(found, Unknown) else found.repos.get(record.name)
+        main = repo.main if repo is not None else None
+        commit = record.applied_commit or main
+        manifest = self._config.manifest(record.name, commit) if commit is not None else None
+        children = tuple(one.name for one in self._store.agents() if one.parent == record.name)
+        return Portrait(
+            record,
+            view,
+            children,
+            manifest if isinstance(manifest, Manifest) else None,
+            main,
+            container_name(self.settings.hive.id, record.name),
+        )
+
+    def preview(self) -> Plan:
+        """Return what a pass would do now."""
+        return self._reconciler.preview()
+
+    def reconcile(self) -> Change:
+        """Ask for a pass; the change is done when a pass from now on left nothing in flight."""
+        change = self.changes.begin("reconcile", ())
+        self._reconciler.wake()
+        return change
+
+    def logs(self, untrusted_name: object, tail: int, follow: bool) -> Iterator[bytes]:
+        """Yield what an agent's program printed: the last lines, then new ones if asked."""
+        record = self.lifecycle.require(untrusted_name)
+        container_id = self._container_id(record, "read the logs of")
+        return self._engine.logs(container_id, max(0, min(tail, MAX_TAIL)), follow)
+
+    def exec(
+        self, untrusted_name: object, argv: tuple[str, ...], *, tty: bool, rows: int, columns: int
+    ) -> ExecSession:
+        """Start a command in an agent's container, as the agent's own uid."""
+        record = self.lifecycle.require(untrusted_name)
+        container_id = self._container_id(record, "exec in")
+        env = (("HOME", HOME), ("TERM", "xterm-256color")) if tty else (("HOME", HOME),)
+        request = ExecRequest(argv, record.uid, record.uid, env, STATE, tty, rows, columns)
+        session = self._engine.exec(container_id, request)
+        self.events.add("exec", record.name, f"the operator runs {ascii(' '.join(argv))[1:-1][:200]}")
+        return session
+
+    def doctor(self) -> tuple[Check, ...]:
+        """Return the checks of this host."""
+        return self._doctor.examine()
+
+    def is_managed(self, cgroup_text: str) -> bool:
+        """Whether a cgroup path names one of this hive's containers."""
+        return any(record.id is not None and record.id in cgroup_text for record in self._store.containers())
+
+    def _container_id(self, record: AgentRecord, deed: str) -> str:
+        """Return the id of the container, from the pass that saw it; never by name."""
+        view = self.snapshot.views.get(record.name)
+        if view is None or view.container_id is None:
+            state = view.state.value if view is not None else "unknown"
+            raise Conflict(
+                f"cannot {deed} {record.name}: it has no container ({state})", f"hivectl show {record.name}"
+            )
+        return view.container_id

@@ -1,0 +1,157 @@
+"""The verbs: what operators, and later agents, ask to be done with agents.
+
+Called by the surfaces. A verb checks the table in `planning.verbs`, prepares what must not fail later (the
+config is read, the image resolved), writes what is desired in one transaction, and wakes the loop; the
+answer is a change to wait for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+from hive_core.adapters.clock import Clock
+from hive_core.adapters.store import Store
+from hive_core.domain.agents import AgentRecord, Desired, Intent, IntentKind
+from hive_core.domain.errors import Conflict, HiveError, InvalidRequest, NotFound, Stopping
+from hive_core.domain.names import parse_name
+from hive_core.domain.spec import ContainerSpec
+from hive_core.engine.changes import Change, Changes, Goal, Part, Progress
+from hive_core.engine.config import ConfigSource
+from hive_core.engine.dispatch import Dispatcher
+from hive_core.engine.reconcile import Reconciler
+from hive_core.planning.verbs import Effect, NoEffect, Refusal, Verb, decide
+from hive_core.settings import Settings
+
+_MAX_NAMES = 1000
+
+
+class Lifecycle:
+    """spawn, start, stop, restart, update, remove."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        config: ConfigSource,
+        reconciler: Reconciler,
+        dispatcher: Dispatcher,
+        changes: Changes,
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._config = config
+        self._reconciler = reconciler
+        self._dispatcher = dispatcher
+        self._changes = changes
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._is_stopping = False
+
+    def refuse_more(self) -> None:
+        """Take no more verbs: the daemon is stopping."""
+        self._is_stopping = True
+
+    def require(self, untrusted_name: object) -> AgentRecord:
+        """Return the live agent of a name, or raise `InvalidName` or `NotFound`."""
+        name = parse_name(untrusted_name)
+        record = self._store.agent(name)
+        if record is None:
+            raise NotFound(f"there is no agent '{name}'", "hivectl ps lists the agents")
+        return record
+
+    def run(self, verb: Verb, untrusted_names: Sequence[object], *, now: bool, asked_by: str) -> Change:
+        """Apply a verb to one or more agents: to all of them, or, if it is refused for one, to none.
+
+        `now` skips the grace of a stop. `asked_by` ends up in the reason shown.
+        """
+        if not 0 < len(untrusted_names) <= _MAX_NAMES:
+            raise InvalidRequest(f"cannot {verb}: name 1 to {_MAX_NAMES} agents", "hivectl ps lists them")
+        with self._lock:
+            if self._is_stopping:
+                raise Stopping(f"cannot {verb}: the daemon is stopping", "try again once it is back")
+            records = {record.name: record for record in map(self.require, untrusted_names)}
+            decisions = {name: self._decide(verb, record) for name, record in records.items()}
+            specs = {
+                name: self._prepared(verb, records[name])
+                for name, decision in decisions.items()
+                if isinstance(decision, Effect) and decision.applies_config
+            }
+            with self._store.transaction():
+                for name, decision in decisions.items():
+                    if isinstance(decision, Effect):
+                        self._write(verb, records[name], decision, specs.get(name), now, asked_by)
+            change = self._changes.begin(verb.value, [_part(records[name], decisions[name]) for name in sorted(records)])  # fmt: skip
+        for name in records:
+            self._dispatcher.release(name)
+        self._reconciler.wake()
+        return change
+
+    def remove(self, untrusted_name: object, *, purge: bool, asked_by: str) -> Change:
+        """End an agent: its container goes, its data is retired, or deleted with `purge`."""
+        with self._lock:
+            if self._is_stopping:
+                raise Stopping("cannot remove: the daemon is stopping", "try again once it is back")
+            record = self.require(untrusted_name)
+            _refuse_removal(record, "remove")
+            how = "purge" if purge else "remove"
+            wish = Intent(IntentKind.REMOVE, self._clock.now(), self._settings.container.stop_grace_s, purge)
+            self._store.set_desired(
+                record.incarnation, Desired.STOPPED, f"{how} requested by {asked_by}", wish
+            )
+            change = self._changes.begin("remove", [Part(record.name, record.incarnation, Goal.GONE)])
+        self._dispatcher.release(record.name)
+        self._reconciler.wake()
+        return change
+
+    def _decide(self, verb: Verb, record: AgentRecord) -> Effect | NoEffect:
+        _refuse_removal(record, verb.value)
+        view = self._reconciler.snapshot.views.get(record.name)
+        decision = decide(verb, record.desired, view.state if view is not None else None)
+        if isinstance(decision, Refusal):
+            hint = decision.hint.format(name=record.name)
+            raise Conflict(f"cannot {verb} {record.name}: {decision.text}", hint)
+        return decision
+
+    def _prepared(self, verb: Verb, record: AgentRecord) -> ContainerSpec:
+        try:
+            return self._config.prepare(record)
+        except HiveError as fault:
+            fault.message = f"cannot {verb} {record.name}: {fault.message}"
+            fault.args = (fault.message,)
+            raise
+
+    def _write(
+        self,
+        verb: Verb,
+        record: AgentRecord,
+        effect: Effect,
+        spec: ContainerSpec | None,
+        now: bool,
+        asked_by: str,
+    ) -> None:
+        grace_s = 0 if now else self._settings.container.stop_grace_s
+        at = self._clock.now()
+        if spec is not None:
+            self._store.set_applied(record.incarnation, spec)
+        self._store.set_desired(
+            record.incarnation,
+            effect.desired,
+            f"{verb} requested by {asked_by}",
+            Intent(effect.intent, at, grace_s) if effect.intent is not None else None,
+            at if effect.resets_crashes else None,
+        )
+
+
+def _refuse_removal(record: AgentRecord, verb: str) -> None:
+    if record.intent is not None and record.intent.kind is IntentKind.REMOVE:
+        raise Conflict(f"cannot {verb} {record.name}: it is being removed", "wait until it is gone")
+
+
+def _part(record: AgentRecord, decision: Effect | NoEffect) -> Part:
+    if isinstance(decision, NoEffect):
+        text = f"{record.name} {decision.text}"
+        return Part(record.name, record.incarnation, Goal.LISTED, Progress.DONE, text)
+    goal = Goal.STOPPED if decision.desired is Desired.STOPPED else Goal.RUNNING
+    return Part(record.name, record.incarnation, goal)

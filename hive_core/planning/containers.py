@@ -1,0 +1,318 @@
+"""The declared × observed table: what to do about one agent's container.
+
+Called by `planning.plan` for every agent that is not busy. Each cell of desired run state × engine state is
+defined here, wishes (restart, update, ...) included; each returns actions with reasons and what to show.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import assert_never
+
+from hive_core.domain.agents import AgentRecord, Desired, ExitKind, ExitRecord, Intent, IntentKind
+from hive_core.domain.observed import EngineState, OurContainer
+from hive_core.planning.actions import (
+    Action,
+    AgentState,
+    ClearIntent,
+    Create,
+    RecordExit,
+    Remove,
+    Retire,
+    Start,
+    Stop,
+    Unpause,
+)
+from hive_core.planning.crashes import classify_exit, crash_state
+from hive_core.planning.desired import DesiredState
+
+_DOWN = (EngineState.CREATED, EngineState.EXITED, EngineState.DEAD)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The outcome of one cell: what to do, what to show, and when to look again."""
+
+    actions: tuple[Action, ...]
+    state: AgentState
+    reason: str
+    wake_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One agent as one pass finds it. `container` is None when the engine has none for it."""
+
+    record: AgentRecord
+    container: OurContainer | None
+    desired: DesiredState
+    now: datetime
+
+    @property
+    def name(self) -> str:
+        """The agent's name, for sentences."""
+        return self.record.name
+
+    @property
+    def incarnation(self) -> str:
+        """The agent's incarnation."""
+        return self.record.incarnation
+
+
+def plan_container(case: Case) -> Cell:
+    """Return the cell of one agent."""
+    record = case.record
+    if record.intent is not None and record.intent.kind is IntentKind.REMOVE:
+        return _remove(case, record.intent)
+    match record.desired:
+        case Desired.UNSPAWNED:
+            return _unspawned(case)
+        case Desired.STOPPED:
+            return _stopped(case)
+        case Desired.RUNNING:
+            return _running(case)
+    assert_never(record.desired)
+
+
+def _unspawned(case: Case) -> Cell:
+    if case.container is not None:
+        return Cell((), AgentState.UNKNOWN, "has a container although it was never spawned; left alone")
+    return Cell((), AgentState.UNSPAWNED, f"waits for: hivectl spawn {case.name}")
+
+
+def _remove(case: Case, intent: Intent) -> Cell:
+    reason = case.record.desired_reason
+    ending = Retire(case.record.name, case.incarnation, intent.purge, reason)
+    if case.container is None:
+        return Cell((ending,), AgentState.REMOVING, reason)
+    if case.container.state is EngineState.REMOVING:
+        return _removing(case)
+    return Cell(
+        (*_take_down(case, case.container, intent.grace_s, reason), ending), AgentState.REMOVING, reason
+    )
+
+
+def _take_down(case: Case, container: OurContainer, grace_s: int, reason: str) -> tuple[Action, ...]:
+    remove = Remove(case.record.name, container.id, reason)
+    if container.state in _DOWN:
+        return (remove,)
+    return (Stop(case.record.name, container.id, grace_s, reason), remove)
+
+
+def _removing(case: Case) -> Cell:
+    return Cell((), AgentState.REMOVING, "the engine is removing its container")
+
+
+def _clear(case: Case, reason: str) -> tuple[Action, ...]:
+    intent = case.record.intent
+    return () if intent is None else (ClearIntent(case.record.name, case.incarnation, intent, reason),)
+
+
+# ---- desired: stopped -------------------------------------------------------------------------------------
+
+
+def _stopped(case: Case) -> Cell:
+    record, container = case.record, case.container
+    reason = record.desired_reason
+    if container is None:
+        return Cell(_clear(case, reason), AgentState.STOPPED, reason)
+    if container.state is EngineState.REMOVING:
+        return _removing(case)
+    if record.intent is not None and record.intent.kind is IntentKind.UPDATE:
+        actions = _take_down(
+            case, container, record.intent.grace_s, "update: the next start makes a new container"
+        )
+        return Cell((*actions, *_clear(case, "updated")), AgentState.STOPPED, reason)
+    if container.state not in _DOWN:
+        grace_s = record.intent.grace_s if record.intent is not None else case.desired.grace_s
+        stop = Stop(record.name, container.id, grace_s, reason)
+        return Cell((stop, *_clear(case, reason)), AgentState.STOPPING, reason)
+    ended = _new_exit(case, container)
+    return Cell((*ended, *_clear(case, reason)), AgentState.STOPPED, reason)
+
+
+# ---- desired: running -------------------------------------------------------------------------------------
+
+
+def _running(case: Case) -> Cell:
+    container = case.container
+    if container is None:
+        return _absent(case)
+    if container.state is EngineState.REMOVING:
+        return _removing(case)
+    wished = _wish(case, container)
+    if wished is not None:
+        return wished
+    match container.state:
+        case EngineState.RUNNING:
+            return Cell(_clear(case, "done"), AgentState.RUNNING, _why_running(case))
+        case EngineState.PAUSED:
+            text = f"paused by hand; resume it with: hivectl start {case.name}"
+            return Cell((), AgentState.PAUSED, text)
+        case EngineState.RESTARTING:
+            return Cell((), AgentState.STARTING, "the engine is restarting it")
+        case EngineState.CREATED:
+            return _created(case, container)
+        case EngineState.EXITED | EngineState.DEAD:
+            return _ended(case, container)
+    assert_never(container.state)
+
+
+def _why_running(case: Case) -> str:
+    last = case.record.exits[-1] if case.record.exits else None
+    container = case.container
+    started_at = (
+        container.detail.started_at if container is not None and container.detail is not None else None
+    )
+    if last is not None and last.kind is not ExitKind.REQUESTED and started_at is not None:
+        ago_s = (started_at - last.finished_at).total_seconds()
+        if 0 <= ago_s <= case.desired.crashes.backoff_max_s * 2:
+            return f"started again after: {last.text}"
+    return case.record.desired_reason
+
+
+def _wish(case: Case, container: OurContainer) -> Cell | None:
+    """Return the cell of a restart, update or unpause that is still to be done, None when there is none."""
+    intent = case.record.intent
+    if intent is None or container.detail is None:
+        return None
+    match intent.kind:
+        case IntentKind.UPDATE:
+            if container.detail.created_at > intent.at:
+                return None
+            return _replace(case, container, intent)
+        case IntentKind.RESTART:
+            is_done = container.detail.started_at is not None and container.detail.started_at > intent.at
+            return None if is_done else _restart(case, container, intent)
+        case IntentKind.UNPAUSE if container.state is EngineState.PAUSED:
+            resume = Unpause(case.record.name, container.id, "start requested")
+            return Cell((resume, *_clear(case, "resumed")), AgentState.STARTING, "start requested")
+        case IntentKind.UNPAUSE | IntentKind.STOP | IntentKind.REMOVE:
+            return None
+    assert_never(intent.kind)
+
+
+def _replace(case: Case, container: OurContainer, intent: Intent) -> Cell:
+    reason = "update: new container from the applied spec"
+    actions = (
+        *_take_down(case, container, intent.grace_s, reason),
+        *_make(case, reason),
+        *_clear(case, "updated"),
+    )
+    return Cell(actions, AgentState.STARTING, reason)
+
+
+def _restart(case: Case, container: OurContainer, intent: Intent) -> Cell:
+    reason = case.record.desired_reason
+    if container.state is EngineState.DEAD:
+        remake = (
+            Remove(case.record.name, container.id, reason),
+            *_make(case, reason),
+            *_clear(case, "restarted"),
+        )
+        return Cell(remake, AgentState.STARTING, reason)
+    down: tuple[Action, ...] = ()
+    if container.state not in _DOWN:
+        down = (Stop(case.record.name, container.id, intent.grace_s, reason),)
+    start = Start(case.record.name, container.id, reason)
+    return Cell((*down, start, *_clear(case, "restarted")), AgentState.STARTING, reason)
+
+
+def _make(case: Case, reason: str) -> tuple[Action, ...]:
+    if case.record.applied is None:
+        return ()
+    name = case.record.name
+    return (Create(name, case.incarnation, case.record.applied, reason), Start(name, None, reason))
+
+
+def _absent(case: Case) -> Cell:
+    waits = _wait(case, case.record.exits, ())
+    if waits is not None:
+        return waits
+    removed = any(
+        known.incarnation == case.incarnation and known.id is not None
+        for known in case.desired.containers.values()
+    )
+    reason = (
+        "its container was removed outside hive; made again from the applied spec"
+        if removed
+        else case.record.desired_reason
+    )
+    return Cell((*_make(case, reason), *_clear(case, reason)), AgentState.STARTING, reason)
+
+
+def _created(case: Case, container: OurContainer) -> Cell:
+    """A container that was made and never ran: start it, or make it anew when the spec moved on since."""
+    waits = _wait(case, case.record.exits, ())
+    if waits is not None:
+        return waits
+    reason = case.record.desired_reason
+    if container.spec_label != case.record.applied_hash:
+        remake = (
+            Remove(case.record.name, container.id, "made from an earlier spec, never ran"),
+            *_make(case, reason),
+        )
+        return Cell((*remake, *_clear(case, reason)), AgentState.STARTING, reason)
+    start = Start(case.record.name, container.id, reason)
+    return Cell((start, *_clear(case, reason)), AgentState.STARTING, reason)
+
+
+def _ended(case: Case, container: OurContainer) -> Cell:
+    if container.detail is None:
+        return Cell((), AgentState.UNKNOWN, "its container ended; waiting for the engine to tell how")
+    ended = _new_exit(case, container)
+    exits = (*case.record.exits, *(one.exit for one in ended))
+    waits = _wait(case, exits, ended)
+    if waits is not None:
+        return waits
+    reason = _why_start(case, exits)
+    name = case.record.name
+    if container.state is EngineState.DEAD:
+        again: tuple[Action, ...] = (
+            Remove(name, container.id, "the engine calls it dead"),
+            *_make(case, reason),
+        )
+    else:
+        again = (Start(name, container.id, reason),)
+    return Cell((*ended, *again, *_clear(case, reason)), AgentState.STARTING, reason)
+
+
+def _why_start(case: Case, exits: tuple[ExitRecord, ...]) -> str:
+    if not exits or exits[-1].kind is ExitKind.REQUESTED or _is_forgiven(case, exits[-1]):
+        return case.record.desired_reason
+    return f"started again after: {exits[-1].text}"
+
+
+def _is_forgiven(case: Case, last: ExitRecord) -> bool:
+    reset_at = case.record.crashes_reset_at
+    return reset_at is not None and last.finished_at <= reset_at
+
+
+def _new_exit(case: Case, container: OurContainer) -> tuple[RecordExit, ...]:
+    """Return the record of the container's last exit unless it is recorded already."""
+    detail = container.detail
+    if detail is None or container.state is EngineState.CREATED:
+        return ()
+    known = {(one.container_id, one.finished_at) for one in case.record.exits}
+    found = classify_exit(
+        detail, case.desired.containers.get(container.id), case.desired.boot_at, case.desired.outages
+    )
+    if (found.container_id, found.finished_at) in known:
+        return ()
+    return (RecordExit(case.record.name, case.incarnation, found, found.text),)
+
+
+def _wait(case: Case, exits: tuple[ExitRecord, ...], ended: tuple[RecordExit, ...]) -> Cell | None:
+    """Return the cell of an agent that may not start now: in backoff, failing to start, or looping."""
+    state = crash_state(exits, case.record.crashes_reset_at, case.desired.crashes, case.now)
+    if state.is_looping:
+        text = f"{state.streak} crashes in a row, last: {exits[-1].text}; try again with: hivectl start {case.name}"
+        return Cell(ended, AgentState.CRASH_LOOPING, text)
+    if state.start_at is None or state.start_at <= case.now:
+        return None
+    word = AgentState.FAILED if exits[-1].kind is ExitKind.START_FAILED else AgentState.BACKOFF
+    seconds = max(1, round((state.start_at - case.now).total_seconds()))
+    return Cell(
+        ended, word, f"{exits[-1].text}; next try in {seconds} s (crash {state.streak})", state.start_at
+    )

@@ -1,0 +1,1 @@
+"""Decode a request, ask the engine, encode the answer."""

@@ -1,0 +1,1 @@
+"""The commands: one file each, or one for a few that differ in a word."""

@@ -1,0 +1,38 @@
+"""`hivectl logs NAME`: what an agent's program wrote, harmless unless it goes raw into a file or pipe."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from hive_api.client import segment
+from hivectl.escape import StreamEscaper
+from hivectl.failure import UsageError
+from hivectl.options import Name
+from hivectl.output import write_bytes
+from hivectl.session import begin, checked_name
+
+Follow = Annotated[bool, typer.Option("-f", "--follow", help="Keep printing what it writes.")]
+Tail = Annotated[int, typer.Option("--tail", metavar="N", help="How many of the last lines to begin with.")]
+Raw = Annotated[bool, typer.Option("--raw", help="The exact bytes; not to a terminal.")]
+
+
+def logs(
+    context: typer.Context, name: Name, follow: Follow = False, tail: Tail = 100, raw: Raw = False
+) -> None:
+    """Show an agent's log.
+
+    Control characters and invalid bytes are made visible.
+    """
+    session = begin(context, f"read the log of {name}")
+    if raw and sys.stdout.isatty():
+        raise UsageError("raw bytes could drive this terminal", "leave out --raw, or write to a file or pipe")
+    escaper = None if raw else StreamEscaper()
+    path = f"/v1/agents/{segment(checked_name(name))}/logs"
+    with session.client().stream(path, {"tail": tail, "follow": follow}) as pieces:
+        for piece in pieces:
+            write_bytes(escaper.feed(piece) if escaper else piece)
+    if escaper:
+        write_bytes(escaper.finish())

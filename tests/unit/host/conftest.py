@@ -1,0 +1,3 @@
+from tests.support.paths import root_dir
+
+__all__ = ["root_dir"]
