@@ -28,7 +28,7 @@ class FileBody(_Request):
 
 
 class InitRequest(_Request):
-    """Make an agent. `files` null takes the template; `parent` null the default parent, unless `top_level`."""
+    """Make an agent. `files` null takes the template, `parent` null the default one unless `top_level`."""
 
     name: str
     parent: str | None = None
@@ -44,7 +44,7 @@ class PushRequest(_Request):
 
 
 class LifecycleRequest(_Request):
-    """Apply a verb to agents: to all of them, or, if it is refused for one, to none. `now` skips the grace."""
+    """Apply a verb to all of the agents, or, if it is refused for one, to none. `now` skips the grace."""
 
     names: list[str]
     now: bool = False

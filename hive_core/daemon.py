@@ -133,7 +133,13 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--settings", type=Path, help="settings file (default: /etc/hive/hive.toml if it exists)"
     )
-    parser.add_argument("command", nargs="?", choices=("run", "check"), default="run", help="run (default), or check the settings and the host's accounts")  # fmt: skip
+    parser.add_argument(
+        "command",
+        nargs="?",
+        choices=("run", "check"),
+        default="run",
+        help="run (default), or check the settings and the host's accounts",
+    )
     return parser.parse_args(argv)
 
 
@@ -143,9 +149,7 @@ def _check(settings: Settings) -> None:
     uids = settings.uids
     if uids.reserve:
         require_free(uids.start, uids.count, ours=True)
-    print(
-        f"settings are valid: hive '{settings.hive.id}', data in {settings.paths.data}, uids from {uids.start}"
-    )
+    print(f"settings are valid: hive '{settings.hive.id}', data in {settings.paths.data}")
 
 
 def _run(settings: Settings) -> None:
@@ -254,7 +258,7 @@ def _compose(settings: Settings, places: Places, accounts: Accounts, store: Stor
         clock,
         settings.reconcile.start_workers,
         settings.reconcile.stop_workers,
-        on_done=lambda: reconciler.wake(),
+        on_done=lambda: reconciler.wake(),  # noqa: PLW0108  # made below: the two need each other
     )
     publisher = Publisher(store, meta, places.roster, events)
     reconciler = Reconciler(

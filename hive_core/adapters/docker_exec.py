@@ -27,6 +27,9 @@ _POLL_S = 0.02
 _PID_WAIT_S = 2.0
 _KILL_DEADLINE_S = 5.0
 _RESIZE_TRIES = 10
+# The engine would take ctrl-p ctrl-q in a terminal for the wish to leave the command running unattended,
+# and hold back every ctrl-p to see what follows. It cannot be switched off; nobody types this.
+_NO_DETACH = ",".join(["ctrl-^"] * 8)
 
 
 class DockerExec:
@@ -149,6 +152,7 @@ def start_exec(client: APIClient, wire: Wire, container_id: str, request: ExecRe
         user=f"{request.uid}:{request.gid}",
         environment=[f"{name}={value}" for name, value in request.env],
         workdir=request.working_dir,
+        detach_keys=_NO_DETACH,
     )
     body: dict[str, Any] = {"Detach": False, "Tty": request.tty}
     if request.tty:

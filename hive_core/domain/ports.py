@@ -70,7 +70,7 @@ class Engine(Protocol):
         """Return every container labelled with this hive, in any state, by one call."""
 
     def inspect(self, container_id: str) -> ContainerDetail:
-        """Return a container's detail; `EngineRefused` with status 404 when no container has this full id."""
+        """Return a container's detail; `EngineRefused` with status 404 when none has this full id."""
 
     def find_by_name(self, name: str) -> ContainerDetail | None:
         """Return the container with exactly this name, None when there is none."""
@@ -79,13 +79,13 @@ class Engine(Protocol):
         """Return the image a reference names now; `ImageUnusable` when there is none."""
 
     def create(self, spec: ContainerSpec, labels: Mapping[str, str]) -> str:
-        """Create the container and return its id. 409 when the name is taken, 400 for a missing mount source."""
+        """Create the container, return its id. 409 when the name is taken, 400 for a missing mount source."""
 
     def start(self, container_id: str) -> None:
         """Start a created or exited container; a running one is left alone. 409 when it is paused."""
 
     def stop(self, container_id: str, grace_s: int) -> None:
-        """Ask it to end, kill it after the grace, return once it is down. One that is down already is fine."""
+        """Ask it to end, kill it after the grace, return once it is down. One that is down is fine."""
 
     def kill(self, container_id: str) -> None:
         """End it at once. One that is down already is fine."""
@@ -100,7 +100,7 @@ class Engine(Protocol):
         """Remove a container that is down and wait until its name is free. One that is gone is fine."""
 
     def logs(self, container_id: str, tail: int, follow: bool) -> Iterator[bytes]:
-        """Yield raw log bytes, stdout and stderr as they came: the last `tail` lines, then new ones if asked."""
+        """Yield raw log bytes, stdout and stderr as they came: the last `tail` lines, then new ones."""
 
     def events(self, hive_id: str, window_s: float) -> Iterator[EngineEvent]:
         """Yield events about this hive's containers and about images for one window, then end.

@@ -113,8 +113,21 @@ class Applier:
 
     def _one(self, action: Action, run: _Run) -> None:
         match action:
+            case Create() | Start() | Stop() | Unpause() | Remove():
+                self._on_container(action, run)
             case RecordExit():
                 self._record_exit(action)
+            case ClearIntent():
+                self._clear_intent(action)
+            case Retire():
+                self._retire(action)
+            case Adopt():
+                self._adopt(action)
+            case _:
+                assert_never(action)
+
+    def _on_container(self, action: Create | Start | Stop | Unpause | Remove, run: _Run) -> None:
+        match action:
             case Create():
                 self._create(action, run)
             case Start():
@@ -126,12 +139,6 @@ class Applier:
                 self._done(action.container_id, "resumed", action.agent, action.reason)
             case Remove():
                 self._remove(action)
-            case ClearIntent():
-                self._clear_intent(action)
-            case Retire():
-                self._retire(action)
-            case Adopt():
-                self._adopt(action)
             case _:
                 assert_never(action)
 
@@ -177,9 +184,9 @@ class Applier:
                 run.container_id = self._create_journalled(action)
         except EngineUnavailable:
             raise
-        except HiveError as fault:
-            raise self._start_failed(action, "none", fault) from fault
-        self._done(run.container_id, "created", action.agent, action.reason)
+        except (HiveError, OSError) as fault:
+            raise self._start_failed(action, "none", owned(fault)) from fault
+        self._done(run.container_id, "container_created", action.agent, action.reason)
 
     def _create_journalled(self, action: Create) -> str:
         """Create with a nonce that is on disk first: an answer that is lost can be recognised later."""
@@ -235,8 +242,8 @@ class Applier:
     def _start(self, action: Start, run: _Run) -> None:
         container_id = action.container_id or run.container_id
         record = self._live(action.agent)
-        assert container_id is not None
-        assert record is not None
+        if container_id is None or record is None:
+            raise Conflict(f"cannot start {action.agent}: it was removed meanwhile")
         try:
             self._dirs.create(action.agent, record.uid)
             self._run_dirs.ensure_agent(action.agent, record.uid)
@@ -246,8 +253,8 @@ class Applier:
                 self._engine.start(container_id)
         except EngineUnavailable:
             raise
-        except HiveError as fault:
-            raise self._start_failed(action, container_id, fault) from fault
+        except (HiveError, OSError) as fault:
+            raise self._start_failed(action, container_id, owned(fault)) from fault
         self._done(container_id, "started", action.agent, action.reason)
 
     # ---- stop and remove -----------------------------------------------------------------------------------
@@ -322,6 +329,15 @@ class Applier:
             self._repos.adopt(action.agent)
         except RepoDamaged as fault:
             log.warning("%s; %s is degraded until it is pushed to", fault.message, action.agent)
+
+
+def owned(fault: HiveError | OSError) -> HiveError:
+    """Return an error of ours for a failed file operation, naming the file; ours stay as they are."""
+    if isinstance(fault, HiveError):
+        return fault
+    return HiveError(
+        f"{fault.filename or 'a file'}: {fault.strerror or fault}", "hivectl doctor checks the disk"
+    )
 
 
 def new_record(

@@ -59,7 +59,7 @@ class ConfigSource:
         self._specs: dict[tuple[str, str, str], Candidate] = {}
 
     def candidate(self, record: AgentRecord, repo: ObservedRepo | None) -> Candidate:
-        """Return what main would give an agent now. Never raises; an engine that is away leaves it unknown."""
+        """Return what main would give an agent now. Never raises; an absent engine leaves it unknown."""
         if repo is None:
             return Candidate(None, "its config repo is gone")
         if repo.main is None:
@@ -79,15 +79,13 @@ class ConfigSource:
 
         Raises the error that says why main cannot be used.
         """
-        repo = self._observe(record.name)
-        assert repo.main is not None
-        with self._lock:
-            self._images.clear()
-        untrusted_manifest = self._repos.read_file(record.name, repo.main, FILE_NAME, MAX_BYTES)
+        commit = self._main(record.name)
+        self.forget_images()
+        untrusted_manifest = self._repos.read_file(record.name, commit, FILE_NAME, MAX_BYTES)
         manifest = parse_manifest(untrusted_manifest, record.name)
         facts = self._image(manifest)
         spec = build_spec(
-            record.name, record.uid, manifest, repo.main, facts, self._settings.container, self._layout
+            record.name, record.uid, manifest, commit, facts, self._settings.container, self._layout
         )
         self.export(record.name, spec.commit)
         return spec
@@ -105,7 +103,7 @@ class ConfigSource:
         with self._lock:
             self._images.clear()
 
-    def _observe(self, name: AgentName) -> ObservedRepo:
+    def _main(self, name: AgentName) -> str:
         found = self._repos.observe()
         if isinstance(found, Unknown):
             raise RepoDamaged(f"cannot read the config repo of {name}: {found.reason}")
@@ -114,7 +112,7 @@ class ConfigSource:
             raise RepoDamaged(
                 f"cannot read the config repo of {name}: {repo.fault if repo else 'it is gone'}"
             )
-        return repo
+        return repo.main
 
     def _manifest(self, name: AgentName, commit: str) -> Manifest | str:
         known = self._manifests.get((name, commit))

@@ -168,7 +168,7 @@ class Creation:
         self._repos.revive(name, incarnation)
 
     def _take_back(self, record: AgentRecord, *, is_revived: bool) -> None:
-        """Undo a creation that failed. Revived data goes back among the retired, under the new incarnation."""
+        """Undo a creation that failed. Revived data is retired again, under the new incarnation."""
         try:
             if is_revived:
                 self._dirs.retire(record.name, record.incarnation)
@@ -184,7 +184,7 @@ class Creation:
         if self._shape is Shape.FLAT:
             if asked.parent is not None:
                 raise Conflict(
-                    f"cannot create {asked.name} below {asked.parent}: this hive's roster is flat and has no parents",
+                    f"cannot create {asked.name} below {asked.parent}: the roster is flat, without parents",
                     "leave out --parent",
                 )
             return None

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from hive_core.adapters.clock import Clock
 from hive_core.domain.errors import Conflict, EngineUnavailable, HiveError
 from hive_core.domain.names import AgentName
-from hive_core.engine.apply import Applier, StartFailed
+from hive_core.engine.apply import Applier, StartFailed, owned
 from hive_core.planning.actions import Action, AgentPlan, Remove, Retire, Stop
 
 log = logging.getLogger(__name__)
@@ -147,9 +147,9 @@ class Dispatcher:
             word = self._applier.apply(plan.actions, lambda action: self._note(plan.agent, action))
         except StartFailed as fault:
             log.warning("%s", fault.message)
-        except HiveError as fault:
-            hold = self._hold(plan.agent, fault)
-            log.warning("%s: %s", plan.agent, fault.message)
+        except (HiveError, OSError) as fault:
+            hold = self._hold(plan.agent, owned(fault))
+            log.warning("%s: %s", plan.agent, owned(fault).message)
         except Exception:
             log.exception("an action on %s broke", plan.agent)
             hold = self._hold(plan.agent, HiveError("internal error; the daemon's log has the details"))

@@ -114,7 +114,12 @@ class Doctor:
         elif is_reserved(uids.start, uids.count):
             yield Check("uids", Finding.OK, f"uids {shown} are reserved in /etc/subuid and /etc/subgid")
         else:
-            yield Check("uids", Finding.FAIL, f"the line for uids {shown} is gone from /etc/subuid or /etc/subgid", "restart hived: it writes the line again")  # fmt: skip
+            yield Check(
+                "uids",
+                Finding.FAIL,
+                f"the line for uids {shown} is gone from /etc/subuid or /etc/subgid",
+                "restart hived: it writes the line again",
+            )
 
     def _look_at_disk(self) -> Iterator[Check]:
         path = self._settings.paths.data

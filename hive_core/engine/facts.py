@@ -1,4 +1,4 @@
-"""Single facts of a hive that the store keeps by key, with their types. Used by the engine layer and `daemon`."""
+"""Single facts of a hive that the store keeps by key, typed. Used by the engine layer and `daemon`."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def published_roster(store: Store) -> bytes | None:
 
 
 def remember_published(store: Store, content: bytes) -> None:
-    """Keep the bytes that are about to be written, so that a crash in between reads as a repair, not a loss."""
+    """Keep the bytes that are about to be written: a crash in between then reads as ours to finish."""
     store.set_fact(_PUBLISHED, content)
 
 

@@ -82,7 +82,8 @@ class Lifecycle:
                 for name, decision in decisions.items():
                     if isinstance(decision, Effect):
                         self._write(verb, records[name], decision, specs.get(name), now, asked_by)
-            change = self._changes.begin(verb.value, [_part(records[name], decisions[name]) for name in sorted(records)])  # fmt: skip
+            parts = [_part(records[name], decisions[name]) for name in sorted(records)]
+            change = self._changes.begin(verb.value, parts)
         for name in records:
             self._dispatcher.release(name)
         self._reconciler.wake()

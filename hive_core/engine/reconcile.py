@@ -218,9 +218,9 @@ class Reconciler:
             return Phase.STOPPING
         if decided.is_partial or any(one.code == "roster_not_published" for one in problems):
             return Phase.DEGRADED
-        if self._snapshot.phase is Phase.RECOVERING and self._first_plan:
-            if self._first_plan & self._dispatcher.working().keys():
-                return Phase.RECOVERING
+        unfinished = (self._first_plan or frozenset()) & self._dispatcher.working().keys()
+        if self._snapshot.phase is Phase.RECOVERING and unfinished:
+            return Phase.RECOVERING
         return Phase.RUNNING
 
     def _tell_phase(self, before: Phase, now: Phase) -> None:

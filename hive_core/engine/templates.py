@@ -16,7 +16,8 @@ _PLACEHOLDER = b"@NAME@"
 def template(kind: str, name: AgentName) -> tuple[ConfigFile, ...]:
     """Return the files of a built-in config repo for an agent of this name."""
     folder = files("hive_core") / "templates" / kind
-    return parse_config_files((path, content.replace(_PLACEHOLDER, name.encode()), False) for path, content in _walk(folder, ""))  # fmt: skip
+    named = ((path, content.replace(_PLACEHOLDER, name.encode())) for path, content in _walk(folder, ""))
+    return parse_config_files((path, content, False) for path, content in named)
 
 
 def _walk(folder: Traversable, prefix: str) -> list[tuple[str, bytes]]:

@@ -35,14 +35,14 @@ def overlay(
     shown: dict[AgentName, AgentView] = {}
     for name, view in views.items():
         known = previous.get(name)
+        state, reason = view.state, view.reason
         if name in busy and known is not None and known.state is not AgentState.UNKNOWN:
-            view = replace(view, state=known.state, reason=known.reason)
+            state, reason = known.state, known.reason
         if name in working:
-            state = under_way(working[name])
-            view = view if state is None else replace(view, state=state, reason=working[name].reason)
+            state, reason = under_way(working[name]) or state, working[name].reason
         elif name in holds:
-            view = replace(view, reason=f"{holds[name].reason}; trying again soon")
-        shown[name] = view
+            reason = f"{holds[name].reason}; trying again soon"
+        shown[name] = replace(view, state=state, reason=reason)
     return shown
 
 

@@ -55,7 +55,7 @@ class EventWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop reading; the thread ends with its window at the latest, and the process does not wait for it."""
+        """Stop reading; the thread ends with its window at the latest, and nobody waits for it."""
         self._stopping.set()
 
     def _run(self) -> None:

@@ -70,19 +70,17 @@ def admin_app(hive: Hive, operator_gid: int) -> FastAPI:
 
 
 def _add_error_handlers(app: FastAPI) -> None:
-    app.add_exception_handler(HiveError, _owned)
-    app.add_exception_handler(RequestValidationError, _malformed)
-    app.add_exception_handler(HTTPException, _unrouted)
-    app.add_exception_handler(Exception, _internal)
+    app.exception_handler(HiveError)(_owned)
+    app.exception_handler(RequestValidationError)(_malformed)
+    app.exception_handler(HTTPException)(_unrouted)
+    app.exception_handler(Exception)(_internal)
 
 
-async def _owned(request: Request, fault: Exception) -> JSONResponse:
-    assert isinstance(fault, HiveError)
+async def _owned(request: Request, fault: HiveError) -> JSONResponse:
     return JSONResponse(error(fault), STATUS.get(fault.code, HTTPStatus.INTERNAL_SERVER_ERROR))
 
 
-async def _malformed(request: Request, fault: Exception) -> JSONResponse:
-    assert isinstance(fault, RequestValidationError)
+async def _malformed(request: Request, fault: RequestValidationError) -> JSONResponse:
     first = fault.errors()[0]
     where = ".".join(str(part) for part in first["loc"][1:])
     known = InvalidRequest(
@@ -92,8 +90,7 @@ async def _malformed(request: Request, fault: Exception) -> JSONResponse:
     return JSONResponse(error(known), HTTPStatus.BAD_REQUEST)
 
 
-async def _unrouted(request: Request, fault: Exception) -> JSONResponse:
-    assert isinstance(fault, HTTPException)
+async def _unrouted(request: Request, fault: HTTPException) -> JSONResponse:
     if fault.status_code == HTTPStatus.NOT_FOUND:
         known: HiveError = NotFound("there is no such route", "the client may be newer than the daemon")
     else:

@@ -99,7 +99,7 @@ async def logs(
 
 
 async def _stream(first: bytes | None, chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield chunks read on a thread; the first came before the answer began, so that a refusal has a status."""
+    """Yield chunks read on a thread; the first came before the answer began: a refusal needs a status."""
     try:
         chunk = first
         while chunk is not None:

@@ -24,7 +24,7 @@ from hive_api.models import (
 from hive_core import __version__
 from hive_core.domain.errors import HiveError
 from hive_core.domain.events import Event, timestamp
-from hive_core.engine.changes import Change
+from hive_core.engine.changes import Change, Part
 from hive_core.engine.doctor import Check
 from hive_core.engine.hive import Hive, Portrait
 from hive_core.planning.actions import AgentView, Plan, Problem
@@ -158,12 +158,16 @@ def change(one: Change) -> ChangeAnswer:
             "id": one.id,
             "kind": one.kind,
             "state": one.state.value,
-            "agents": [PartBody.model_validate({"name": part.name, "state": part.state.value, "text": part.text}) for part in one.parts],
+            "agents": [_part(part) for part in one.parts],
             "started_at": timestamp(one.started_at),
             "finished_at": timestamp(one.finished_at),
             "error": failure,
         }
-    )  # fmt: skip
+    )
+
+
+def _part(one: Part) -> PartBody:
+    return PartBody.model_validate({"name": one.name, "state": one.state.value, "text": one.text})
 
 
 def dry_run(plan: Plan) -> DryRunAnswer:

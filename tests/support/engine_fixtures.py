@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,9 @@ from tests.support.own_engine import own_engine as run_own_engine
 from tests.support.tiny_image import import_image
 
 CALL_TIMEOUT_S = 20.0
+AGENT_IMAGE = "hive-agent:test"
+BUILD_IMAGE = Path(__file__).parents[2] / "scripts" / "build-image"
+BUILD_DEADLINE_S = 300
 IMAGE = "hive-test:tiny"
 IMAGE_BARE = "hive-test:bare"
 IMAGE_LOUD = "hive-test:loud"
@@ -70,6 +74,16 @@ def engine_images(own_engine: OwnEngine) -> EngineImages:
     finally:
         client.close()
     return EngineImages()
+
+
+@pytest.fixture(scope="session")
+def agent_image(own_engine: OwnEngine) -> str:
+    """The reference of the real agent image in the session's engine; importing it costs seconds."""
+    loading = [str(BUILD_IMAGE), "--load", "--host", f"unix://{own_engine.socket}", "--tag", AGENT_IMAGE]
+    loaded = subprocess.run(loading, capture_output=True, text=True, timeout=BUILD_DEADLINE_S, check=False)
+    if loaded.returncode != 0:
+        pytest.fail(f"cannot build the agent image:\n{loaded.stderr[-2000:]}")
+    return AGENT_IMAGE
 
 
 @pytest.fixture(scope="session")

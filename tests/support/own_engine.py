@@ -26,9 +26,11 @@ from docker.api.client import APIClient
 from docker.errors import APIError, DockerException
 
 from hive_core.adapters.docker_transport import api_client
+from tests.support.host_processes import all_pids, command_line, is_alive, parent, started_at
 
 PARENT = Path("/var/tmp")  # on disk: image layers in a memory file system would eat the host's memory
 PREFIX = "hive-engine-"
+OWNER = "owner"  # in each engine's directory: the process that runs it, and when that one started
 START_DEADLINE_S = 30.0
 STOP_DEADLINE_S = 15.0
 _POLL_S = 0.02
@@ -193,22 +195,29 @@ class OwnEngine:
             process.wait()
 
     def _kill_leftover_processes(self) -> None:
-        """End shims that outlived a killed engine, and the containers below them."""
-        marker = str(self.directory).encode()
-        shims = [pid for pid in _pids() if marker in _cmdline(pid) and b"containerd-shim" in _cmdline(pid)]
-        victims = [pid for pid in _pids() if _parent(pid) in shims] + shims
+        """End what a killed engine or a killed test run left: daemons and shims that name this directory,
+        and the containers below the shims."""
+        daemons = [pid for pid in all_pids() if self._is_of_this_engine(pid)]
+        victims = daemons + [pid for pid in all_pids() if parent(pid) in daemons and parent(pid) > 1]
         for pid in victims:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         deadline = time.monotonic() + STOP_DEADLINE_S
-        while any(_is_alive(pid) for pid in victims) and time.monotonic() < deadline:
+        while any(is_alive(pid) for pid in victims) and time.monotonic() < deadline:
             time.sleep(_POLL_S)
+
+    def _is_of_this_engine(self, pid: int) -> bool:
+        program, *arguments = command_line(pid) or [""]
+        is_daemon = os.path.basename(program).startswith(("dockerd", "containerd"))
+        return is_daemon and any(f"{self.directory}/" in argument for argument in arguments)
 
 
 @contextmanager
 def own_engine() -> Iterator[OwnEngine]:
     """Run an engine of one's own for the length of a `with`; it is gone afterwards, also on failure."""
+    sweep()
     directory = Path(tempfile.mkdtemp(prefix=PREFIX, dir=PARENT))
+    (directory / OWNER).write_text(f"{os.getpid()} {started_at(os.getpid())}")
     engine = OwnEngine(directory)
     try:
         engine.start()
@@ -217,40 +226,20 @@ def own_engine() -> Iterator[OwnEngine]:
         engine.stop()
 
 
+def sweep() -> None:
+    """Remove the engines of test runs that were killed before they could do it themselves."""
+    for directory in PARENT.glob(f"{PREFIX}*"):
+        with suppress(FileNotFoundError, ValueError):
+            pid, started = (directory / OWNER).read_text().split()
+            if started_at(int(pid)) != int(started):
+                OwnEngine(directory).stop()
+
+
 def _tail(log: Path) -> str:
     try:
         return log.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
     except FileNotFoundError:
         return ""
-
-
-def _pids() -> list[int]:
-    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
-
-
-def _cmdline(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
-def _stat_fields(pid: int) -> list[bytes]:
-    """Return the fields of /proc/PID/stat after the command name, which may hold anything."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        return []
-
-
-def _parent(pid: int) -> int:
-    fields = _stat_fields(pid)
-    return int(fields[1]) if fields else 0
-
-
-def _is_alive(pid: int) -> bool:
-    fields = _stat_fields(pid)
-    return bool(fields) and fields[0] != b"Z"
 
 
 def _unmount_below(directory: Path) -> None:

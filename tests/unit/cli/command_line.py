@@ -37,7 +37,12 @@ class CommandLine:
     def run(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         """Run to the end with pipes."""
         return subprocess.run(
-            self._argv(arguments), input=stdin, env=self._env(), capture_output=True, timeout=DEADLINE_S
+            self._argv(arguments),
+            check=False,
+            input=stdin,
+            env=self._env(),
+            capture_output=True,
+            timeout=DEADLINE_S,
         )
 
     @contextmanager

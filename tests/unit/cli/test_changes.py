@@ -53,7 +53,7 @@ def test_json_is_the_finished_change_and_name_the_agents(admin: StubAdmin, hivec
 
 
 @pytest.mark.parametrize(
-    "final, status, said",
+    ("final", "status", "said"),
     [
         pytest.param(
             answers.change("failed", ("bob", "failed", "cannot start bob: image is gone")),
@@ -80,7 +80,8 @@ def test_json_is_the_finished_change_and_name_the_agents(admin: StubAdmin, hivec
         pytest.param(
             answers.change("failed", ("a", "failed", "x\x1b\ny"), ("b", "failed", "z"), BOB_DONE),
             1,
-            "hivectl: cannot start bob: 2 of 3 agents failed: a: x\\x1b\\x0ay; b: z (see hivectl changes c12)",
+            "hivectl: cannot start bob: 2 of 3 agents failed: "
+            "a: x\\x1b\\x0ay; b: z (see hivectl changes c12)",
             id="several",
         ),
     ],
@@ -161,7 +162,7 @@ def serve_removal(admin: StubAdmin) -> None:
 
 
 @pytest.mark.parametrize(
-    "keys, options, status, purge",
+    ("keys", "options", "status", "purge"),
     [
         pytest.param(b"y\n", [], 0, "false", id="yes"),
         pytest.param(b"yes\n", ["--purge"], 0, "true", id="purge"),
@@ -199,7 +200,7 @@ def test_rm_without_a_terminal_does_nothing(admin: StubAdmin, hivectl: CommandLi
 
 
 @pytest.mark.parametrize(
-    "options, parent, top_level, adopt",
+    ("options", "parent", "top_level", "adopt"),
     [
         pytest.param([], None, False, False, id="default"),
         pytest.param(["--parent", "ruth"], "ruth", False, False, id="parent"),

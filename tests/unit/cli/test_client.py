@@ -48,7 +48,7 @@ def answering(directory: Path, *pieces: bytes, then_hold: bool = False) -> Itera
 
 
 @pytest.mark.parametrize(
-    "pieces, expected",
+    ("pieces", "expected"),
     [
         pytest.param([OK + b"Content-Length: 3\r\n\r\n[1]"], [1], id="length"),
         pytest.param([OK + b"content-length:3\r\n\r", b"\n[", b"1]"], [1], id="cut-anywhere"),
@@ -66,7 +66,7 @@ def test_an_answer_is_read_in_every_framing(tmp_path: Path, pieces: list[bytes],
 
 
 @pytest.mark.parametrize(
-    "pieces, reason",
+    ("pieces", "reason"),
     [
         pytest.param([], "cut", id="closed-at-once"),
         pytest.param([OK + b"Content-Length: 9\r\n\r\n[1]"], "cut", id="short-body"),
@@ -166,7 +166,7 @@ def test_the_envelope_becomes_the_error(admin: StubAdmin, client: AdminClient) -
 
 
 @pytest.mark.parametrize(
-    "status, body, code",
+    ("status", "body", "code"),
     [
         pytest.param(404, b"Not Found", ErrorCode.NOT_FOUND, id="no-json"),
         pytest.param(403, b'{"detail": "x"}', ErrorCode.DENIED, id="no-envelope"),

@@ -20,12 +20,12 @@ def complete(socket_path: Path, words: str) -> tuple[list[str], bytes]:
         "HIVE_ADMIN_SOCKET": str(socket_path),
     }
     argv = [sys.executable, "-m", "hivectl"]
-    ended = subprocess.run(argv, env=environment, capture_output=True, timeout=20)
+    ended = subprocess.run(argv, env=environment, check=False, capture_output=True, timeout=20)
     return ended.stdout.decode().split(), ended.stderr
 
 
 @pytest.mark.parametrize(
-    "words, offered",
+    ("words", "offered"),
     [
         pytest.param("hivectl show ", ["alice", "al-2", "bob"], id="all"),
         pytest.param("hivectl show al", ["alice", "al-2"], id="prefix"),
@@ -63,6 +63,6 @@ def test_completion_gives_a_silent_daemon_little_time(tmp_path: Path) -> None:
 def test_the_completion_script_can_be_shown(hivectl: CommandLine) -> None:
     environment = os.environ | {"_HIVECTL_COMPLETE": "source_bash"}
     argv = [sys.executable, "-m", "hivectl"]
-    ended = subprocess.run(argv, env=environment, capture_output=True, timeout=20)
+    ended = subprocess.run(argv, env=environment, check=False, capture_output=True, timeout=20)
     assert ended.returncode == 0
     assert b"complete" in ended.stdout

@@ -1,3 +1,4 @@
+import itertools
 import sys
 import unicodedata
 
@@ -24,7 +25,7 @@ def test_every_forbidden_character_becomes_visible() -> None:
 
 
 @pytest.mark.parametrize(
-    "raw, shown",
+    ("raw", "shown"),
     [
         pytest.param("\x1b[2J", r"\x1b[2J", id="csi"),
         pytest.param("\x1b]52;c;aGk=\x07", r"\x1b]52;c;aGk=\x07", id="osc-clipboard"),
@@ -55,7 +56,7 @@ def test_a_stream_is_escaped_alike_however_it_is_cut(content: bytes, cuts: list[
     expected = escape_lines(content.decode("utf-8", "surrogateescape")).encode()
     edges = sorted({0, len(content), *(min(cut, len(content)) for cut in cuts)})
     escaper = StreamEscaper()
-    shown = b"".join(escaper.feed(content[a:b]) for a, b in zip(edges, edges[1:], strict=False))
+    shown = b"".join(escaper.feed(content[a:b]) for a, b in itertools.pairwise(edges))
     assert shown + escaper.finish() == expected
 
 

@@ -127,7 +127,7 @@ def _drop(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize(
-    "script, said",
+    ("script", "said"),
     [
         pytest.param(_error, "cannot run ls in bob: bob is not running (start it)", id="refused"),
         pytest.param(lambda peer: None, "the connection ended before the command did", id="closed-early"),
@@ -186,7 +186,7 @@ def test_with_a_terminal_control_strings_are_taken_out_wherever_they_are_cut() -
     with serving(script) as (server, hivectl):
         ended = hivectl.on_terminal("exec", "-t", "bob", "--", "sh")
     assert ended.status == 3
-    shown, reset = ended.screen.split(b">")
+    shown, reset = ended.screen.split(b">", 1)
     assert shown == b"<\x1b[31mred"
     assert b"\x1b[!p" in reset
     assert b"\x1b[?25h" in reset

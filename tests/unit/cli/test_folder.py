@@ -57,7 +57,7 @@ def _nested_git(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "make, said",
+    ("make", "said"),
     [
         pytest.param(_symlink, "lib/odd is a symbolic link", id="symlink"),
         pytest.param(_folder_link, "lib/odd is a symbolic link", id="symlink-to-folder"),

@@ -116,7 +116,7 @@ def test_status_bears_a_daemon_that_has_seen_nothing(admin: StubAdmin, hivectl: 
 
 
 @pytest.mark.parametrize(
-    "published, tree",
+    ("published", "tree"),
     [
         pytest.param(b'["alice","bob"]', "alice\nbob\n", id="flat"),
         pytest.param(b'{"c": "b", "a": null, "b": "a"}', "a\n  b\n    c\n", id="tree"),
