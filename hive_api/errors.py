@@ -32,6 +32,7 @@ class ErrorCode(StrEnum):
     TIMED_OUT = "timed_out"
     LIMIT_EXCEEDED = "limit_exceeded"
     STOPPING = "stopping"
+    UNREACHABLE = "unreachable"
     FAILED = "failed"
     INTERNAL = "internal"
 
@@ -56,6 +57,7 @@ EXIT_CODES: dict[ErrorCode, int] = {
     ErrorCode.CONFLICT: EXIT_CONFLICT,
     ErrorCode.TIMED_OUT: EXIT_TIMED_OUT,
     ErrorCode.STOPPING: EXIT_UNREACHABLE,
+    ErrorCode.UNREACHABLE: EXIT_UNREACHABLE,
 }
 
 

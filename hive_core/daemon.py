@@ -14,11 +14,11 @@ import logging
 import os
 import pwd
 import signal
-import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import uvicorn
@@ -37,7 +37,8 @@ from hive_core.adapters.store import Store
 from hive_core.adapters.subids import require_free, reserve
 from hive_core.adapters.systemd import notify_stopping
 from hive_core.adapters.watch import DirectoryWatch
-from hive_core.domain.errors import Conflict, HiveError, HostUnsuitable, InvalidSettings
+from hive_core.domain.errors import Conflict, EngineUnavailable, HiveError, HostUnsuitable, InvalidSettings
+from hive_core.domain.observed import Unknown
 from hive_core.domain.roster import Shape
 from hive_core.engine.apply import Applier
 from hive_core.engine.changes import Changes
@@ -60,6 +61,7 @@ from hive_core.engine.publish import FILE_NAME, Publisher
 from hive_core.engine.reconcile import Reconciler
 from hive_core.engine.wakes import EventWatch
 from hive_core.planning.actions import Problem
+from hive_core.planning.shutdown import plan_shutdown
 from hive_core.settings import RosterShape, Settings, load_settings
 from hive_core.surfaces.admin import admin_app
 from hive_core.surfaces.gate import PeerProtocol
@@ -98,18 +100,6 @@ class Accounts:
     git_gid: int
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What `serve` starts and stops."""
-
-    hive: Hive
-    reconciler: Reconciler
-    dispatcher: Dispatcher
-    events: EventLog
-    event_watch: EventWatch
-    directory_watch: DirectoryWatch
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line; exits the process."""
     options = _parse(argv)
@@ -120,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if options.command == "check":
             _check(settings)
         else:
-            _run(settings)
+            _run(settings, options.command)
     except HiveError as fault:
         hint = f" ({fault.hint})" if fault.hint else ""
         print(f"hived: {fault.message}{hint}", file=sys.stderr)
@@ -136,9 +126,10 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "command",
         nargs="?",
-        choices=("run", "check"),
+        choices=("run", "check", "down"),
         default="run",
-        help="run (default), or check the settings and the host's accounts",
+        help="run (default); check the settings and the host's accounts; or, while no daemon runs, "
+        "take all agents down until the next one does",
     )
     return parser.parse_args(argv)
 
@@ -152,7 +143,7 @@ def _check(settings: Settings) -> None:
     print(f"settings are valid: hive '{settings.hive.id}', data in {settings.paths.data}")
 
 
-def _run(settings: Settings) -> None:
+def _run(settings: Settings, command: str) -> None:
     if os.geteuid() != 0:
         raise HostUnsuitable("hived needs root: it mounts, chowns and drives the engine", "run it as root")
     os.umask(0o077)
@@ -161,7 +152,11 @@ def _run(settings: Settings) -> None:
         check_parent(path)
         make_dir(path, mode=mode)
     with _lock(places.data / "lock"):
-        asyncio.run(_serve(settings, places))
+        if command == "down":
+            _take_down(settings, places)
+        else:
+            with _assembled(settings, places) as assembly:
+                asyncio.run(_serve(assembly))
         logging.shutdown()
         # Ends now: a worker that hangs in an engine call must not keep a stopped daemon and its lock alive.
         os._exit(0)
@@ -218,97 +213,204 @@ def _reserve_uids(settings: Settings, store: Store) -> None:
     reserve(uids.start, uids.count, ours=True)
 
 
-def _shape(settings: Settings, store: Store, places: Places, is_new: bool) -> Shape:
-    found = read_roster(places.roster)
-    if is_new:
-        remember_first_edges(store, found)
-    setting = settings.hive.roster_shape
-    wished = None if setting is RosterShape.AUTO else Shape(setting.value)
-    return roster_shape(store, wished, found)
+class Assembly:
+    """The parts of one hive, each made when first asked for. Nothing here decides anything."""
+
+    def __init__(
+        self, settings: Settings, places: Places, accounts: Accounts, store: Store, is_new: bool
+    ) -> None:
+        paths = settings.paths.model_copy(update={"data": places.data, "run": places.run})
+        self.settings = settings.model_copy(update={"paths": paths})
+        self.places = places
+        self.accounts = accounts
+        self.store = store
+        self.is_new = is_new
+        self.clock = Clock()
+        self.events = EventLog(store, self.clock)
+        self.changes = Changes(self.clock)
+        self.run_dirs = RunDirs(places.run)
+        self.dirs = AgentDirs(places.data / "agents")
+        self.meta = MetaRepo(places.data / "meta")
+        self.engine = DockerEngine(str(settings.engine.socket), settings.engine.call_timeout_s)
+        limits = GitLimits(wall_s=settings.git.timeout_s)
+        self.repos = ConfigRepos(places.data / "repos", accounts.git_uid, accounts.git_gid, limits)
+
+    def prepare_host(self) -> None:
+        """Make what is missing on disk and below the run directory; safe while agents run."""
+        for note in self.meta.prepare():
+            log.warning("%s", note)
+        self.run_dirs.prepare()
+        make_dir(self.places.data / "agents", mode=0o700)
+        unmounted = self.repos.prepare(self.settings.hive.id, expect_marker=not self.is_new)
+        if unmounted is not None:
+            log.warning("%s", unmounted.reason)
+
+    @cached_property
+    def shape(self) -> Shape:
+        """How rosters are written; settled at the very first start."""
+        found = read_roster(self.places.roster)
+        if self.is_new:
+            remember_first_edges(self.store, found)
+        setting = self.settings.hive.roster_shape
+        wished = None if setting is RosterShape.AUTO else Shape(setting.value)
+        return roster_shape(self.store, wished, found)
+
+    @cached_property
+    def config(self) -> ConfigSource:
+        """Manifests and specs."""
+        return ConfigSource(self.settings, self.repos, self.dirs, self.engine, self.clock)
+
+    @cached_property
+    def observer(self) -> Observer:
+        """What a pass sees."""
+        return Observer(
+            self.settings,
+            self.store,
+            self.engine,
+            self.repos,
+            self.config,
+            self.places.roster,
+            self.shape,
+            boot_time(),
+            self.clock,
+        )
+
+    @cached_property
+    def dispatcher(self) -> Dispatcher:
+        """The workers."""
+        applier = Applier(
+            self.settings,
+            self.store,
+            self.engine,
+            self.repos,
+            self.dirs,
+            self.run_dirs,
+            self.config,
+            self.events,
+            self.clock,
+            self.observer.forget,
+        )
+        workers = self.settings.reconcile
+        return Dispatcher(
+            applier,
+            self.clock,
+            workers.start_workers,
+            workers.stop_workers,
+            on_done=lambda: self.reconciler.wake(),  # noqa: PLW0108  # made later: the two need each other
+        )
+
+    @cached_property
+    def reconciler(self) -> Reconciler:
+        """The loop."""
+        return Reconciler(
+            self.store,
+            self.engine,
+            self.observer,
+            self.dispatcher,
+            Publisher(self.store, self.meta, self.places.roster, self.events),
+            self.changes,
+            self.events,
+            self.clock,
+            self.settings.reconcile.interval_s,
+        )
+
+    @cached_property
+    def event_watch(self) -> EventWatch:
+        """Engine events."""
+        return EventWatch(
+            self.settings.hive.id,
+            self.engine,
+            self.settings.engine.event_window_s,
+            self.observer,
+            self.config,
+            self.store,
+            self.clock,
+            self.reconciler.wake,
+        )
+
+    @cached_property
+    def directory_watch(self) -> DirectoryWatch:
+        """Changed files."""
+        watched = (self.places.data / "meta", self.places.data / "repos")
+        return DirectoryWatch(watched, lambda _path: self.reconciler.wake())
+
+    def watch_problems(self) -> tuple[Problem, ...]:
+        """Return what keeps the file watch from working."""
+        problem = self.directory_watch.problem
+        return (Problem("file_watch", problem),) if problem else ()
+
+    @cached_property
+    def hive(self) -> Hive:
+        """What the surfaces see."""
+        creation = Creation(
+            self.settings,
+            self.store,
+            self.repos,
+            self.dirs,
+            self.config,
+            self.reconciler,
+            self.dispatcher,
+            self.changes,
+            self.events,
+            self.clock,
+            self.shape,
+        )
+        self.reconciler.housekeeping = creation.ensure_root
+        self.reconciler.host_problems = self.watch_problems
+        return Hive(
+            self.settings,
+            self.store,
+            self.engine,
+            self.repos,
+            self.config,
+            self.reconciler,
+            Lifecycle(
+                self.settings,
+                self.store,
+                self.config,
+                self.reconciler,
+                self.dispatcher,
+                self.changes,
+                self.clock,
+            ),
+            creation,
+            self.changes,
+            self.events,
+            Doctor(self.settings, self.engine, self.run_dirs, lambda: self.directory_watch.problem),
+            self.clock,
+        )
 
 
-def _compose(settings: Settings, places: Places, accounts: Accounts, store: Store, is_new: bool) -> Parts:
-    """Put the parts together. Nothing here decides anything."""
-    clock = Clock()
-    shape = _shape(settings, store, places, is_new)
-    meta = MetaRepo(places.data / "meta")
-    for note in meta.prepare():
-        log.warning("%s", note)
-    run_dirs = RunDirs(places.run)
-    run_dirs.prepare()
-    make_dir(places.data / "agents", mode=0o700)
-    dirs = AgentDirs(places.data / "agents")
-    repos = ConfigRepos(
-        places.data / "repos", accounts.git_uid, accounts.git_gid, GitLimits(wall_s=settings.git.timeout_s)
-    )
-    unmounted = repos.prepare(settings.hive.id, expect_marker=not is_new)
-    if unmounted is not None:
-        log.warning("%s", unmounted.reason)
-    engine = DockerEngine(str(settings.engine.socket), settings.engine.call_timeout_s)
-    events = EventLog(store, clock)
-    changes = Changes(clock)
-    resolved = settings.model_copy(
-        update={"paths": settings.paths.model_copy(update={"data": places.data, "run": places.run})}
-    )
-    config = ConfigSource(resolved, repos, dirs, engine, clock)
-    observer = Observer(resolved, store, engine, repos, config, places.roster, shape, boot_time(), clock)
-    applier = Applier(resolved, store, engine, repos, dirs, run_dirs, config, events, clock, observer.forget)
-    dispatcher = Dispatcher(
-        applier,
-        clock,
-        settings.reconcile.start_workers,
-        settings.reconcile.stop_workers,
-        on_done=lambda: reconciler.wake(),  # noqa: PLW0108  # made below: the two need each other
-    )
-    publisher = Publisher(store, meta, places.roster, events)
-    reconciler = Reconciler(
-        store,
-        engine,
-        observer,
-        dispatcher,
-        publisher,
-        changes,
-        events,
-        clock,
-        settings.reconcile.interval_s,
-    )
-    lifecycle = Lifecycle(resolved, store, config, reconciler, dispatcher, changes, clock)
-    creation = Creation(
-        resolved, store, repos, dirs, config, reconciler, dispatcher, changes, events, clock, shape
-    )
-    event_watch = EventWatch(
-        settings.hive.id,
-        engine,
-        settings.engine.event_window_s,
-        observer,
-        config,
-        store,
-        clock,
-        reconciler.wake,
-    )
-    directory_watch = DirectoryWatch(
-        (places.data / "meta", places.data / "repos"), lambda _path: reconciler.wake()
-    )
-    doctor = Doctor(resolved, engine, run_dirs, lambda: directory_watch.problem)
-    reconciler.housekeeping = creation.ensure_root
-    reconciler.host_problems = lambda: (
-        (Problem("file_watch", directory_watch.problem),) if directory_watch.problem else ()
-    )
-    hive = Hive(
-        resolved,
-        store,
-        engine,
-        repos,
-        config,
-        reconciler,
-        lifecycle,
-        creation,
-        changes,
-        events,
-        doctor,
-        clock,
-    )
-    return Parts(hive, reconciler, dispatcher, events, event_watch, directory_watch)
+@contextmanager
+def _assembled(settings: Settings, places: Places) -> Iterator[Assembly]:
+    """Open the hive's store and hand out its parts, with the host made ready for them."""
+    accounts = _accounts(settings)
+    store = Store(places.data / "hive.db")
+    try:
+        is_new = claim_hive_id(store, settings.hive.id)
+        _reserve_uids(settings, store)
+        assembly = Assembly(settings, places, accounts, store, is_new)
+        assembly.shape  # noqa: B018  # the file as found, before anything is written
+        assembly.prepare_host()
+        yield assembly
+    finally:
+        store.close()
+
+
+def _take_down(settings: Settings, places: Places) -> None:
+    """Stop every agent's container, all at once; what is desired stays, so the next daemon starts them."""
+    with _assembled(settings, places) as assembly:
+        _, observed = assembly.observer.observe(frozenset())
+        if isinstance(observed.containers, Unknown):
+            raise EngineUnavailable(f"cannot stop the agents: {observed.containers.reason}")
+        plans = plan_shutdown(observed.containers, settings.container.stop_grace_s)
+        assembly.dispatcher.submit(plans)
+        left = assembly.dispatcher.close_when_idle(settings.container.stop_grace_s + _ACTIONS_LIMIT_S)
+        holds = assembly.dispatcher.holds()
+        if left or holds:
+            names = ", ".join(sorted(left | holds.keys()))
+            raise HiveError(f"cannot stop {names}", "see the log above, or the engine's own")
+        print(f"stopped {len(plans)} agents; they run again when hived does")
 
 
 class _Server(uvicorn.Server):
@@ -319,32 +421,21 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def _serve(settings: Settings, places: Places) -> None:
-    """Open the store, answer on the admin socket, then start to reconcile; stop in the reverse order."""
-    accounts = _accounts(settings)
-    store = Store(places.data / "hive.db")
-    try:
-        is_new = claim_hive_id(store, settings.hive.id)
-        _reserve_uids(settings, store)
-        parts = _compose(settings, places, accounts, store, is_new)
-        listener = bind_socket(places.admin_socket, 0o660, 0, accounts.operator_gid)
-        server = _Server(
-            uvicorn.Config(
-                admin_app(parts.hive, accounts.operator_gid),
-                http=PeerProtocol,
-                ws="websockets-sansio",
-                lifespan="off",
-                log_level="warning",
-                access_log=False,
-                timeout_graceful_shutdown=_CONNECTIONS_LIMIT_S,
-            )
+async def _serve(assembly: Assembly) -> None:
+    """Answer on the admin socket, then start to reconcile; stop in the reverse order when told."""
+    gid = assembly.accounts.operator_gid
+    listener = bind_socket(assembly.places.admin_socket, 0o660, 0, gid)
+    server = _Server(
+        uvicorn.Config(
+            admin_app(assembly.hive, gid),
+            http=PeerProtocol,
+            ws="websockets-sansio",
+            lifespan="off",
+            log_level="warning",
+            access_log=False,
+            timeout_graceful_shutdown=_CONNECTIONS_LIMIT_S,
         )
-        await _serve_until_told(parts, server, listener)
-    finally:
-        store.close()
-
-
-async def _serve_until_told(parts: Parts, server: uvicorn.Server, listener: socket.socket) -> None:
+    )
     told = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -352,26 +443,26 @@ async def _serve_until_told(parts: Parts, server: uvicorn.Server, listener: sock
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     while not server.started and not serving.done():
         await asyncio.sleep(0.01)
-    parts.event_watch.start()
-    parts.directory_watch.start()
-    parts.reconciler.start()
-    log.info("hived %s serves hive '%s' (pid %d)", __version__, parts.hive.settings.hive.id, os.getpid())
+    assembly.event_watch.start()
+    assembly.directory_watch.start()
+    assembly.reconciler.start()
+    log.info("hived %s serves hive '%s' (pid %d)", __version__, assembly.settings.hive.id, os.getpid())
     waiting = asyncio.create_task(told.wait())
     await asyncio.wait({serving, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    await _stop(parts, server, serving)
+    await _stop(assembly, server, serving)
 
 
-async def _stop(parts: Parts, server: uvicorn.Server, serving: asyncio.Task[None]) -> None:
+async def _stop(assembly: Assembly, server: uvicorn.Server, serving: asyncio.Task[None]) -> None:
     """Refuse new work, let waiters go, finish what is under way within bounds. Agents run on."""
     log.info("stopping; agents run on")
     notify_stopping()
-    parts.hive.lifecycle.refuse_more()
-    parts.hive.changes.close()
-    parts.events.close()
-    parts.event_watch.stop()
-    await asyncio.to_thread(parts.directory_watch.stop)
-    await asyncio.to_thread(parts.reconciler.stop, _PASS_LIMIT_S)
-    left = await asyncio.to_thread(parts.dispatcher.close, _ACTIONS_LIMIT_S)
+    assembly.hive.lifecycle.refuse_more()
+    assembly.changes.close()
+    assembly.events.close()
+    assembly.event_watch.stop()
+    await asyncio.to_thread(assembly.directory_watch.stop)
+    await asyncio.to_thread(assembly.reconciler.stop, _PASS_LIMIT_S)
+    left = await asyncio.to_thread(assembly.dispatcher.close, _ACTIONS_LIMIT_S)
     if left:
         log.warning("not finished, will be planned again: %s", ", ".join(sorted(left)))
     server.should_exit = True

@@ -73,7 +73,7 @@ def describe(error: Exception, purpose: str) -> Failure:
         case NoAnswer():
             return Failure(EXIT_TIMED_OUT, ErrorCode.TIMED_OUT, error.message, error.hint)
         case ClientError():
-            return Failure(EXIT_UNREACHABLE, "unreachable", error.message, error.hint)
+            return Failure(EXIT_UNREACHABLE, ErrorCode.UNREACHABLE.value, error.message, error.hint)
         case _:
             return _defect(error, purpose)
 

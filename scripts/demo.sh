@@ -111,14 +111,11 @@ stop_daemon() {
     wait_for 30 "end of hived" _is_gone "$pid" || fail "hived (pid $pid) does not stop; its log: $DAEMON_LOG"
 }
 
-# Stops the containers of this hive, all at once, each within its grace; their desired state stays.
+# Stops the containers of this hive; their desired state stays.
 stop_agents() {
-    _engine_answers || return 0
-    local ids
-    mapfile -t ids < <(docker -H "unix://$ENGINE_SOCKET" ps -q --filter label=dev.hive.id=default)
-    [ "${#ids[@]}" -gt 0 ] || return 0
-    say "stopping ${#ids[@]} agents"
-    printf '%s\n' "${ids[@]}" | xargs -P 8 -n 1 docker -H "unix://$ENGINE_SOCKET" stop >/dev/null
+    [ -e /var/lib/hive/hive.db ] && [ -x "$HIVE_VENV/bin/hived" ] && _engine_answers || return 0
+    say "stopping the agents"
+    "$HIVE_VENV/bin/hived" down >&2
 }
 
 _has_agent() { hivectl ps -o name | grep -qx "$1"; }

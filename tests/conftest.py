@@ -1,3 +1,3 @@
 """Fixtures of every test."""
 
-pytest_plugins = ["tests.support.engine_fixtures"]
+pytest_plugins = ["tests.support.engine_fixtures", "tests.support.hive_fixtures"]

@@ -7,7 +7,7 @@ plan cannot mistake an engine or a disk that did not answer for one that answere
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import TypeAlias, TypeVar
@@ -137,6 +137,17 @@ class Containers:
 
     ours: tuple[OurContainer, ...]
     foreign: tuple[ForeignContainer, ...]
+    _by_incarnation: Mapping[str, tuple[OurContainer, ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        found: dict[str, tuple[OurContainer, ...]] = {}
+        for one in self.ours:
+            found[one.incarnation] = (*found.get(one.incarnation, ()), one)
+        object.__setattr__(self, "_by_incarnation", found)
+
+    def of(self, incarnation: str) -> tuple[OurContainer, ...]:
+        """Return the containers of one incarnation, in list order; there is more than one only by hand."""
+        return self._by_incarnation.get(incarnation, ())
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,6 +183,14 @@ class Dispatcher:
             self._lock.notify_all()
         self._on_done()
 
+    def close_when_idle(self, limit_s: float) -> frozenset[AgentName]:
+        """Wait for everything submitted, queued included, then take no more; return who was not done."""
+        deadline = self._clock.monotonic() + limit_s
+        with self._lock:
+            while self._working and (left_s := deadline - self._clock.monotonic()) > 0:
+                self._lock.wait(left_s)
+        return self.close(0)
+
     def close(self, limit_s: float) -> frozenset[AgentName]:
         """Take no more work and wait for what is under way; return who was not done in time.
 

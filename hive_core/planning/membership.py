@@ -47,7 +47,7 @@ def plan_membership(desired: DesiredState, observed: Observed) -> Membership:
 
 
 def _is_gone(record: AgentRecord, repos: Repos, containers: Containers) -> bool:
-    has_container = any(one.incarnation == record.incarnation for one in containers.ours)
+    has_container = bool(containers.of(record.incarnation))
     return record.name not in repos.repos and not has_container and record.intent is None
 
 

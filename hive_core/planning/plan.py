@@ -80,7 +80,7 @@ def _cell(declared: Declared, desired: DesiredState, observed: Observed, now: da
 
 def _own(record: AgentRecord, containers: Containers) -> OurContainer | None:
     """Return the agent's container; of several (possible only by hand) one that runs, else the last listed."""
-    own = [one for one in containers.ours if one.incarnation == record.incarnation]
+    own = containers.of(record.incarnation)
     running = [one for one in own if one.state in (EngineState.RUNNING, EngineState.PAUSED)]
     best = running or own
     return best[-1] if best else None
@@ -208,12 +208,12 @@ def _agent_problems(
         if cell.state in (AgentState.CRASH_LOOPING, AgentState.FAILED):
             found.append(Problem(cell.state.value.replace("-", "_"), cell.reason, name))
         if not isinstance(observed.containers, Unknown):
-            own = [one for one in observed.containers.ours if one.incarnation == declared.record.incarnation]
+            own = observed.containers.of(declared.record.incarnation)
             found.extend(_container_problems(declared, own))
     return found
 
 
-def _container_problems(declared: Declared, own: list[OurContainer]) -> list[Problem]:
+def _container_problems(declared: Declared, own: tuple[OurContainer, ...]) -> list[Problem]:
     name = declared.record.name
     found: list[Problem] = []
     if len(own) > 1:

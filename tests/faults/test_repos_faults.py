@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import signal
@@ -57,9 +58,13 @@ def small(root_dir: Path, git_account: Account) -> ConfigRepos:
 
 
 def _fill(path: Path) -> None:
-    with pytest.raises(OSError, match="No space left"), path.open("wb", buffering=0) as file:
-        while True:
-            file.write(b"x" * 4096)
+    with path.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
+        _write_for_ever(file)
+
+
+def _write_for_ever(file: io.FileIO) -> None:
+    while True:
+        file.write(b"x" * 4096)
 
 
 def test_a_full_disk_makes_no_repo_and_leaves_no_rest(root_dir: Path, small: ConfigRepos) -> None:
@@ -75,7 +80,7 @@ def test_a_full_disk_makes_no_repo_and_leaves_no_rest(root_dir: Path, small: Con
 def test_a_push_that_does_not_fit_moves_nothing(root_dir: Path, small: ConfigRepos) -> None:
     commit = small.create(BOB, FILES, "x")
     large = (*FILES, ConfigFile("large", os.urandom(2 * 1024 * 1024), False))
-    with pytest.raises(HiveError, match="cannot store the config in .*: git failed") as refused:
+    with pytest.raises(HiveError, match=r"cannot store the config in .*: git failed") as refused:
         small.push(BOB, large, "x")
     assert "disk full" in refused.value.hint
     assert main_of(small, BOB) == commit
@@ -269,7 +274,8 @@ def test_a_lost_main_is_replaced_by_the_next_push(root_dir: Path, repos: ConfigR
 def test_gits_account_cannot_stop_a_pass(root_dir: Path, repos: ConfigRepos, git_account: Account) -> None:
     """Its directories full of rubbish cost an observation nothing: it does not look there."""
     repos.create(BOB, FILES, "x")
-    rubbish = f"cd {root_dir}/repos/bob.git && i=0; while [ $i -lt 3000 ]; do : > refs/heads/proposal/$i; i=$((i+1)); done"
+    fill = "i=0; while [ $i -lt 3000 ]; do : > $i; i=$((i+1)); done"
+    rubbish = f"cd {root_dir}/repos/bob.git/refs/heads/proposal && {fill}"
     assert git_account.run("sh", "-c", rubbish).returncode == 0
     started_s = time.monotonic()
     assert main_of(repos, BOB)

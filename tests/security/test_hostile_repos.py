@@ -6,6 +6,7 @@ proves nothing.
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+import hive_core
 from hive_core.adapters.exports import export_commit
 from hive_core.adapters.git_objects import GitObject, Kind
 from hive_core.adapters.git_process import GitLimits
@@ -134,8 +136,8 @@ VECTORS: dict[str, tuple[Callable[[Path, Path], object], tuple[str, ...]]] = {
         ("cat-file", "--filters", "main:agent.toml"),
     ),
     "monitor": (
-        lambda r, c: _configure(r, "core.bare=false", f"core.worktree={r.parent.parent}", f"core.fsmonitor={c}"),
-        ("status",),
+        lambda r, c: _configure(r, "core.bare=false", "core.worktree=/var/empty", f"core.fsmonitor={c}"),
+        (f"--work-tree={Path(__file__).parent}", "status"),
     ),
 }  # fmt: skip
 
@@ -545,7 +547,8 @@ def test_removing_a_repo_touches_nothing_outside(
     victim = root_dir / "victim"
     (victim / "below").mkdir(parents=True)
     (victim / "below/file").write_text("kept")
-    plant = f"cd {bob}/objects && ln -s {victim} ab && ln -s {victim}/below pack/x && ln -s / pack/all && mkfifo fifo"
+    links = f"ln -s {victim} ab && ln -s {victim}/below pack/x && ln -s / pack/all"
+    plant = f"cd {bob}/objects && {links} && mkfifo fifo"
     assert git_account.run("sh", "-c", plant).returncode == 0
     assert (bob / "objects/ab").is_symlink()
     repos.purge(BOB)
@@ -578,3 +581,24 @@ def test_taking_a_repo_over_opens_no_file_of_roots(
 
 def test_the_ids_of_objects_are_gits(bob: Path) -> None:
     assert root_git(bob, "rev-parse", "main:agent.toml") == GitObject(Kind.BLOB, FILES[0].content).id
+
+
+def _imports(path: Path) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.partition(".")[0])
+    return found
+
+
+def test_only_the_meta_repo_is_touched_through_a_git_library() -> None:
+    """A git library reads and obeys whatever configuration a repo has, with the daemon's own rights."""
+    package = Path(hive_core.__file__).parent
+    modules = [*package.rglob("*.py")]
+    assert len(modules) > 20
+    using = {
+        str(path.relative_to(package)) for path in modules if _imports(path) & {"git", "pygit2", "dulwich"}
+    }
+    assert using == {"adapters/meta.py"}

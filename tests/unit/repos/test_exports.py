@@ -98,11 +98,16 @@ def test_the_same_export_from_many_threads_is_one(repos: ConfigRepos, config: Pa
     assert os.listdir(config) == [commit]
 
 
+def _mkdir_for(path: Path, uid: int) -> None:
+    path.mkdir()
+    os.chown(path, uid, -1)
+
+
 IN_THE_WAY: dict[str, Callable[[Path], object]] = {
     "link": lambda path: path.symlink_to("/etc"),
     "file": lambda path: path.touch(),
     "fifo": os.mkfifo,
-    "directory of another": lambda path: (path.mkdir(), os.chown(path, 12345, -1)),
+    "directory of another": lambda path: _mkdir_for(path, 12345),
 }
 
 

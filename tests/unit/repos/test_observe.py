@@ -156,6 +156,11 @@ def _chown(path: Path) -> None:
     os.chown(path, 12345, -1)
 
 
+def _pack_main(repo: Path, content: str) -> None:
+    (repo / "refs/heads/main").unlink()
+    (repo / "packed-refs").write_text(content)
+
+
 FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "directory of another": (_chown, r"bob\.git belongs to uid 12345"),
     "directory writable": (lambda repo: repo.chmod(0o775), r"bob\.git can be written by others"),
@@ -191,12 +196,10 @@ FAULTS: dict[str, tuple[Callable[[Path], object], str]] = {
     "main huge": (lambda repo: (repo / "refs/heads/main").write_bytes(bytes(5000)), "larger than 4096"),
     "main missing": (lambda repo: (repo / "refs/heads/main").unlink(), "has no main branch yet"),
     "packed rubbish": (
-        lambda repo: [
-            (repo / "refs/heads/main").unlink(),
-            (repo / "packed-refs").write_text("x refs/heads/main\n"),
-        ],
+        lambda repo: _pack_main(repo, "x refs/heads/main\n"),
         "packed-refs holds no commit id",
     ),
+    "packed without main": (lambda repo: _pack_main(repo, "x refs/heads/other\n"), "has no main branch yet"),
 }
 
 
@@ -228,6 +231,13 @@ def test_every_push_is_seen_at_once(repos: ConfigRepos) -> None:
 def test_a_detached_head_changes_nothing(root_dir: Path, repos: ConfigRepos) -> None:
     commit = repos.create(BOB, FILES, "x")
     (root_dir / "repos/bob.git/HEAD").write_text(commit + "\n")
+    assert main_of(repos, BOB) == commit
+
+
+def test_a_main_in_packed_refs_alone_is_found(root_dir: Path, repos: ConfigRepos) -> None:
+    commit = repos.create(BOB, FILES, "x")
+    root_git(root_dir / "repos/bob.git", "pack-refs", "--all", "--prune")
+    assert not (root_dir / "repos/bob.git/refs/heads/main").exists()
     assert main_of(repos, BOB) == commit
 
 
