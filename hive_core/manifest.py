@@ -16,17 +16,20 @@ from pydantic import BeforeValidator, Field, field_validator
 from hive_core.domain.errors import HiveError, InvalidManifest
 from hive_core.domain.names import AgentName, parse_name
 from hive_core.domain.operations import Capability
-from hive_core.domain.sizes import parse_size
+from hive_core.domain.sizes import MIN_CPUS, parse_size
 from hive_core.toml_model import TomlModel, parse_toml, validate
 
 FILE_NAME = "agent.toml"
 MAX_BYTES = 64 * 1024
+_MAX_DOTS = 200
+_MAX_DEPTH = 16
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _IMAGE = re.compile(r"[a-z0-9][a-z0-9._/:@-]{0,254}")
 # Environment the harness, the loader or git act on before the agent's program does.
 REFUSED_ENV = re.compile(
-    r"(HIVE_.*|LD_.*|DOCKER_.*|PYTHON.*|GIT_.*|BASH_ENV|ENV|HOME|PATH|USER|NODE_OPTIONS|PERL5.*|RUBYOPT)"
+    r"(HIVE_.*|LD_.*|GLIBC_TUNABLES|DOCKER_.*|PYTHON.*|GIT_.*|BASH_ENV|ENV|HOME|PATH|USER"
+    r"|NODE_OPTIONS|PERL5.*|RUBYOPT)"
 )
 _CAPABILITY_WORDS = frozenset({"capability", "capabilities", "grant", "grants", "caps"})
 _CAPABILITY_NAMES = frozenset(capability.value.lower() for capability in Capability)
@@ -47,13 +50,22 @@ class ContainerSection(TomlModel):
     image: str | None = Field(
         None, description="Image reference known to the engine, as in `hive-agent:latest`."
     )
-    command: list[str] = Field(min_length=1, max_length=256, description="Program and arguments, run by the harness in /state.")  # fmt: skip
+    command: list[str] = Field(
+        min_length=1,
+        max_length=256,
+        description="Program and arguments, run by the harness in /state.",
+    )
     memory: Size | None = Field(None, ge=16 * 1024**2, le=1024**4, description="Memory limit, as in `512m`.")
-    cpus: float | None = Field(None, gt=0, le=1024, description="CPU limit in cores, as in `0.5`.")
+    cpus: float | None = Field(None, ge=MIN_CPUS, le=1024, description="CPU limit in cores, as in `0.5`.")
     pids: int | None = Field(None, ge=16, le=65_536, description="Process limit.")
     tmp: Size | None = Field(None, ge=1024**2, le=64 * 1024**3, description="Size of /tmp, as in `64m`.")
     network: str = Field("none", description="`none`: no network but loopback.")
-    env: dict[str, str] = Field(default_factory=dict, max_length=64, description="Extra environment. Never a place for secrets: it can be read by anybody who can inspect the container.")  # fmt: skip
+    env: dict[str, str] = Field(
+        default_factory=dict,
+        max_length=64,
+        description="Extra environment. Never a place for secrets: "
+        "it can be read by anybody who can inspect the container.",
+    )
 
     @field_validator("command")
     @classmethod
@@ -116,6 +128,7 @@ def parse_manifest(untrusted_content: bytes, agent: AgentName) -> Manifest:
         text = untrusted_content.decode("utf-8")
     except UnicodeDecodeError:
         raise InvalidManifest(f"{FILE_NAME}: not UTF-8") from None
+    _refuse_long_keys(text)
     document = parse_toml(text, FILE_NAME, InvalidManifest)
     _refuse_capabilities(document)
     manifest = validate(Manifest, document, FILE_NAME, InvalidManifest)
@@ -124,8 +137,21 @@ def parse_manifest(untrusted_content: bytes, agent: AgentName) -> Manifest:
     except HiveError as fault:
         raise InvalidManifest(f"{FILE_NAME}: 'name': {fault.message}", fault.hint) from None
     if declared != agent:
-        raise InvalidManifest(f"{FILE_NAME}: 'name' is '{declared}' in the config repo of '{agent}'", f"set name = \"{agent}\"")  # fmt: skip
+        raise InvalidManifest(
+            f"{FILE_NAME}: 'name' is '{declared}' in the config repo of '{agent}'", f'set name = "{agent}"'
+        )
     return manifest
+
+
+def _refuse_long_keys(untrusted_text: str) -> None:
+    """Refuse keys like `a.a.a...` before the parser, which takes minutes for one of 64 KiB.
+
+    A key cannot go over a line's end, so dots in a line bound the length of the keys in it.
+    """
+    if any(line.count(".") > _MAX_DOTS for line in untrusted_text.split("\n")):
+        raise InvalidManifest(
+            f"{FILE_NAME}: a line has more than {_MAX_DOTS} dots", "break it up, or move it to a file"
+        )
 
 
 def _refuse_capabilities(document: dict[str, Any]) -> None:
@@ -142,6 +168,8 @@ def _refuse_capabilities(document: dict[str, Any]) -> None:
 
 def _words(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield every key (as the last part of its own path) and every text value with where it stands."""
+    if len(path) > _MAX_DEPTH:
+        raise InvalidManifest(f"{FILE_NAME}: tables are nested more than {_MAX_DEPTH} deep")
     if isinstance(value, dict):
         for key, inner in value.items():
             yield (*path, key), key

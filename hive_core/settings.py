@@ -11,14 +11,17 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 
 from hive_core.domain.errors import HiveError, InvalidSettings
 from hive_core.domain.names import AgentName, parse_hive_id, parse_name
-from hive_core.domain.sizes import parse_size
+from hive_core.domain.sizes import MIN_CPUS, parse_size
 from hive_core.toml_model import TomlModel, parse_toml, validate
 
 DEFAULT_PATH = Path("/etc/hive/hive.toml")
+
+# The highest uid is no uid: to the kernel it says "leave the owner as it is".
+_UID_LIMIT = 2**32 - 1
 
 
 def _size(value: object) -> object:
@@ -45,7 +48,7 @@ def _owned_error(parse: object) -> BeforeValidator:
 SizeBytes = Annotated[int, BeforeValidator(_size)]
 AbsolutePath = Annotated[Path, BeforeValidator(_absolute), PlainSerializer(str)]
 HiveId = Annotated[str, _owned_error(parse_hive_id)]
-Name = Annotated[str, _owned_error(parse_name), AfterValidator(lambda value: AgentName(value))]
+Name = Annotated[str, _owned_error(parse_name), AfterValidator(AgentName)]
 
 
 class RosterShape(StrEnum):
@@ -61,7 +64,8 @@ class Hive(TomlModel):
 
     id: HiveId = Field(
         "default",
-        description="Name of this hive on its host. Part of container names unless `default`; several hives on one host need different ids, roots and uid ranges.",
+        description="Name of this hive on its host. Part of container names unless `default`; several "
+        "hives on one host need different ids, roots and uid ranges.",
     )
     root_agent: Name = Field(
         AgentName("ruth"),
@@ -70,7 +74,11 @@ class Hive(TomlModel):
     ruthless: bool = Field(
         False, description="True: make no root agent; agents made without a parent are top-level."
     )
-    roster_shape: Annotated[RosterShape, Field(strict=False)] = Field(RosterShape.AUTO, description="How topology.json is written. `flat` knows no parents; a change of shape never loses stored edges.")  # fmt: skip
+    roster_shape: Annotated[RosterShape, Field(strict=False)] = Field(
+        RosterShape.AUTO,
+        description="How topology.json is written. `flat` knows no parents; a change of shape never loses "
+        "stored edges.",
+    )
 
 
 class Paths(TomlModel):
@@ -78,11 +86,13 @@ class Paths(TomlModel):
 
     data: AbsolutePath = Field(
         Path("/var/lib/hive"),
-        description="Durable state: store, repos, agents. Needs a file system with id-mapped mounts (ext4, xfs, btrfs).",
+        description="Durable state: store, repos, agents. Needs a file system with id-mapped mounts "
+        "(ext4, xfs, btrfs).",
     )
     run: AbsolutePath = Field(
         Path("/run/hive"),
-        description="Sockets and live mounts, rebuilt at every boot. Short: the longest socket path below it must fit 107 bytes.",
+        description="Sockets and live mounts, rebuilt at every boot. Short: the longest socket path below "
+        "it must fit 107 bytes.",
     )
 
 
@@ -93,7 +103,8 @@ class Admin(TomlModel):
         "hive",
         min_length=1,
         max_length=32,
-        description="Members of this group may use the admin socket. They can run code as any agent and read every agent's state, but are not root on the host.",
+        description="Members of this group may use the admin socket. They can run code as any agent and "
+        "read every agent's state, but are not root on the host.",
     )
 
 
@@ -105,13 +116,15 @@ class EngineSettings(TomlModel):
         10.0,
         ge=1,
         le=120,
-        description="Seconds one engine call may take before the engine counts as hung. Higher on slow disks.",
+        description="Seconds one engine call may take before the engine counts as hung. Higher on slow "
+        "disks.",
     )
     event_window_s: float = Field(
         60.0,
         ge=5,
         le=600,
-        description="Seconds after which the event stream is renewed; a silent, dead stream is noticed after this long at the latest.",
+        description="Seconds after which the event stream is renewed; a silent, dead stream is noticed "
+        "after this long at the latest.",
     )
 
 
@@ -122,7 +135,8 @@ class Reconcile(TomlModel):
         30.0,
         ge=0.2,
         le=3600,
-        description="Seconds between timed passes (10 % jitter). Events wake passes sooner; this is the safety net when they are lost.",
+        description="Seconds between timed passes (10 % jitter). Events wake passes sooner; this is the "
+        "safety net when they are lost.",
     )
     start_workers: int = Field(
         4,
@@ -152,7 +166,8 @@ class Crashes(TomlModel):
         5,
         ge=2,
         le=100,
-        description="This many crashes within `loop_window_s` make an agent crash-looping: it stays down until started.",
+        description="This many crashes within `loop_window_s` make an agent crash-looping: it stays down "
+        "until started.",
     )
     loop_window_s: float = Field(
         600.0, ge=10, le=86400, description="The window for `loop_count`, in seconds."
@@ -176,8 +191,15 @@ class Uids(TomlModel):
     )
     reserve: bool = Field(
         True,
-        description="Reserve the range in /etc/subuid and /etc/subgid, so that no other tool hands it out. False only for throw-away hives.",
+        description="Reserve the range in /etc/subuid and /etc/subgid, so that no other tool hands it "
+        "out. False only for throw-away hives.",
     )
+
+    @model_validator(mode="after")
+    def _within_range(self) -> Uids:
+        if self.start + self.count > _UID_LIMIT:
+            raise ValueError(f"start + count must be at most {_UID_LIMIT}: the kernel has no uid beyond it")
+        return self
 
 
 class Git(TomlModel):
@@ -202,7 +224,7 @@ class Container(TomlModel):
         description="Image of agents whose manifest names none.",
     )
     memory: SizeBytes = Field(1024**3, ge=16 * 1024**2, description="Memory limit (no swap on top).")
-    cpus: float = Field(1.0, gt=0, le=1024, description="CPU limit, in cores.")
+    cpus: float = Field(1.0, ge=MIN_CPUS, le=1024, description="CPU limit, in cores.")
     pids: int = Field(256, ge=16, le=65_536, description="Process limit.")
     nofile: int = Field(4096, ge=64, le=1_048_576, description="Open files limit.")
     tmp: SizeBytes = Field(256 * 1024**2, ge=1024**2, description="Size of /tmp.")

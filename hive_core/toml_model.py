@@ -1,7 +1,7 @@
 """Strict TOML: what `settings` and `manifest` share.
 
 Both are files a person writes, so an unknown key is refused by name with the nearest known one, and the
-first fault is told as one sentence that says where it is. pydantic's own text never reaches an operator.
+first fault is told as one sentence that says where it is, never as pydantic's own report.
 """
 
 from __future__ import annotations

@@ -227,7 +227,7 @@ class DockerEngine:
 
     def _is_listed(self, container_id: str) -> bool:
         """Whether the list still has it: the engine frees the name in the step that ends that."""
-        with self._calling("look for", container_id) as client:
+        with self._calling(f"look for {short(container_id)}") as client:
             rows = client.containers(all=True, filters={"id": container_id})
             return any(row["Id"] == container_id for row in rows)
 

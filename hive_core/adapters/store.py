@@ -61,16 +61,28 @@ class Store:
         self._depth = 0
         self._agents: tuple[AgentRecord, ...] | None = None
         self._containers: tuple[ContainerRecord, ...] | None = None
+        hint = "restore a backup, or move the file aside"
         try:
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
-            self._db.row_factory = sqlite3.Row
-            for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
-                self._db.execute(f"PRAGMA {pragma}")
-            self._migrate()
-        except sqlite3.DatabaseError as fault:
-            raise StoreUnusable(
-                f"cannot open the store {path}: {fault}", "restore a backup, or move the file aside"
-            ) from None
+        except sqlite3.Error as fault:
+            raise StoreUnusable(f"cannot open the store {path}: {fault}", hint) from None
+        try:
+            self._set_up()
+        except sqlite3.Error as fault:
+            self._db.close()
+            raise StoreUnusable(f"cannot open the store {path}: {fault}", hint) from None
+        except StoreUnusable:
+            self._db.close()
+            raise
+
+    def _set_up(self) -> None:
+        self._db.row_factory = sqlite3.Row
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+            self._db.execute(f"PRAGMA {pragma}")
+        found = self._db.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if found != "ok":
+            raise sqlite3.DatabaseError(found)
+        self._migrate()
 
     def _migrate(self) -> None:
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
@@ -92,7 +104,8 @@ class Store:
     def transaction(self, *, is_note: bool = False) -> Iterator[None]:
         """Make every write inside one durable step: all of them happen, or none.
 
-        `is_note`: nothing that is kept in memory changes.
+        `is_note`: nothing that is kept in memory changes. Raises `StoreUnusable` when the disk is full, or
+        refuses for another reason.
         """
         with self._lock:
             self._depth += 1
@@ -102,9 +115,13 @@ class Store:
                 yield
                 if self._depth == 1:
                     self._db.execute("COMMIT")
-            except BaseException:
+            except BaseException as fault:
                 if self._depth == 1 and self._db.in_transaction:
                     self._db.execute("ROLLBACK")
+                if isinstance(fault, sqlite3.OperationalError):
+                    raise StoreUnusable(
+                        f"cannot write the store {self._path}: {fault}", "look at the disk: df -h"
+                    ) from fault
                 raise
             finally:
                 self._depth -= 1
@@ -224,15 +241,16 @@ class Store:
         with self.transaction():
             self._db.execute(
                 "UPDATE agents SET intent = NULL, intent_at = NULL, intent_grace_s = NULL, "
-                "intent_purge = NULL WHERE incarnation = ? AND intent_at = ?",
-                (incarnation, _stamp(intent.at)),
+                "intent_purge = NULL WHERE incarnation = ? AND intent = ? AND intent_at = ?",
+                (incarnation, intent.kind.value, _stamp(intent.at)),
             )
 
     def set_applied(self, incarnation: str, spec: ContainerSpec) -> None:
         """Set the full spec the agent is to run with."""
         with self.transaction():
             self._db.execute(
-                "UPDATE agents SET applied_spec = ?, applied_hash = ?, applied_commit = ? WHERE incarnation = ?",
+                "UPDATE agents SET applied_spec = ?, applied_hash = ?, applied_commit = ? "
+                "WHERE incarnation = ?",
                 (dump(spec), spec_hash(spec), spec.commit, incarnation),
             )
 
@@ -299,7 +317,11 @@ class Store:
     # ---- exits and outages ---------------------------------------------------------------------------------
 
     def record_exit(self, incarnation: str, one: ExitRecord) -> bool:
-        """Remember an exit; False when it was known already. Old ones beyond a fixed number are dropped."""
+        """Remember an exit; False when it was known already. Old ones beyond a fixed number are dropped.
+
+        Failed starts are counted apart from ends of runs: a start that fails for hours must not push out
+        the end it follows, which would then look new in every pass.
+        """
         with self.transaction():
             added = self._db.execute(
                 "INSERT OR IGNORE INTO exits VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -315,9 +337,10 @@ class Store:
                 ),
             ).rowcount
             self._db.execute(
-                "DELETE FROM exits WHERE incarnation = ? AND finished_at < (SELECT finished_at FROM exits "
-                "WHERE incarnation = ? ORDER BY finished_at DESC LIMIT 1 OFFSET ?)",
-                (incarnation, incarnation, KEPT_EXITS - 1),
+                "DELETE FROM exits WHERE incarnation = :of AND (kind = 'start_failed') = :failed "
+                "AND finished_at < (SELECT finished_at FROM exits WHERE incarnation = :of "
+                "AND (kind = 'start_failed') = :failed ORDER BY finished_at DESC LIMIT 1 OFFSET :kept)",
+                {"of": incarnation, "failed": one.kind is ExitKind.START_FAILED, "kept": KEPT_EXITS - 1},
             )
         return bool(added)
 
@@ -368,11 +391,11 @@ class Store:
     ) -> Event:
         """Append an event and return it with its number; old ones are dropped now and then."""
         with self.transaction(is_note=True):
-            seq = self._db.execute(
+            self._db.execute(
                 "INSERT INTO events (at, kind, agent, text, fields) VALUES (?, ?, ?, ?, ?)",
                 (_stamp(at), kind, agent, text, json.dumps(dict(fields))),
-            ).lastrowid
-            assert seq is not None
+            )
+            seq = int(self._db.execute("SELECT last_insert_rowid()").fetchone()[0])
             if seq % _TRIM_EVERY == 0:
                 self._db.execute("DELETE FROM events WHERE seq <= ?", (seq - KEPT_EVENTS,))
         return Event(seq, at, kind, agent, text, dict(fields))

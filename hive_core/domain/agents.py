@@ -89,8 +89,9 @@ class AgentRecord:
     """One live incarnation.
 
     `applied` is the full spec the agent is to run with, `applied_hash` its hash and `applied_commit` its
-    config commit; all None before the first spawn. `exits` are its recent ends, oldest first; those before `crashes_reset_at` no
-    longer count. `desired_reason` says who asked for the present desired state, in words.
+    config commit; all None before the first spawn. `exits` are its recent ends, oldest first; those before
+    `crashes_reset_at` no longer count. `desired_reason` says who asked for the present desired state, in
+    words.
     """
 
     name: AgentName

@@ -23,6 +23,10 @@ class HiveError(Exception):
         if code is not None:
             self.code = code
 
+    def about(self, deed: str) -> HiveError:
+        """Return this error told as the reason why a deed failed: "cannot start bob: …"."""
+        return HiveError(f"{deed}: {self.message}", self.hint, code=self.code)
+
 
 class Retryable(HiveError):
     """May pass by itself; the caller may try again later."""
@@ -131,3 +135,12 @@ class Stopping(Retryable):
 
 class TimedOut(Retryable):
     code = ErrorCode.TIMED_OUT
+
+
+def owned(fault: HiveError | OSError) -> HiveError:
+    """Return an error of ours for a failed file operation, naming the file; ours stay as they are."""
+    if isinstance(fault, HiveError):
+        return fault
+    return HiveError(
+        f"{fault.filename or 'a file'}: {fault.strerror or fault}", "hivectl doctor checks the disk"
+    )

@@ -43,13 +43,13 @@ def parse_name(untrusted_name: object) -> AgentName:
 _HIVE_ID = re.compile(r"[a-z][a-z0-9]{0,11}")
 
 
-def parse_hive_id(untrusted_id: str) -> str:
+def parse_hive_id(untrusted_id: object) -> str:
     """Return a hive id (it becomes part of container names), or raise `InvalidName`."""
+    rule = "1 to 12 characters: a lower-case letter, then a-z or 0-9"
+    if not isinstance(untrusted_id, str):
+        raise InvalidName(f"invalid hive id: expected text, got {type(untrusted_id).__name__}", rule)
     if not _HIVE_ID.fullmatch(untrusted_id):
-        raise InvalidName(
-            f"invalid hive id {untrusted_id[:40]!a}",
-            "1 to 12 characters: a lower-case letter, then a-z or 0-9",
-        )
+        raise InvalidName(f"invalid hive id {untrusted_id[:40]!a}", rule)
     return untrusted_id
 
 

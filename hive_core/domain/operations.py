@@ -53,7 +53,10 @@ class Reach(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One verb. `widened_by` is the capability that makes its reach the whole hive."""
+    """One verb. `widened_by` is the capability that makes its reach the whole hive.
+
+    `has_target`: it names one agent, and is refused to an agent that names none.
+    """
 
     name: str
     summary: str
@@ -62,15 +65,23 @@ class Operation:
     mutates: bool
     tool_group: ToolGroup | None = None
     widened_by: Capability | None = None
+    has_target: bool = True
 
 
 _ADMIN = frozenset({Surface.ADMIN})
 _BOTH = frozenset({Surface.ADMIN, Surface.AGENT})
 
 
-def _lifecycle(name: str, summary: str, *, mutates: bool = True) -> Operation:
+def _lifecycle(name: str, summary: str, *, mutates: bool = True, has_target: bool = True) -> Operation:
     return Operation(
-        name, summary, _BOTH, Reach.SUBTREE, mutates, ToolGroup.LIFECYCLE, Capability.MANAGE_LIFECYCLE
+        name,
+        summary,
+        _BOTH,
+        Reach.SUBTREE,
+        mutates,
+        ToolGroup.LIFECYCLE,
+        Capability.MANAGE_LIFECYCLE,
+        has_target,
     )
 
 
@@ -80,7 +91,7 @@ def _operator(name: str, summary: str, *, mutates: bool) -> Operation:
 
 _TABLE = (
     _operator("status", "how the daemon, its engine and its roster are", mutates=False),
-    _lifecycle("list_containers", "the agents and their run states", mutates=False),
+    _lifecycle("list_containers", "the agents and their run states", mutates=False, has_target=False),
     _operator("show", "everything known about one agent", mutates=False),
     _operator("names", "the names of all agents", mutates=False),
     _operator("roster", "the published roster", mutates=False),

@@ -103,7 +103,7 @@ class Engine(Protocol):
         """Yield raw log bytes, stdout and stderr as they came: the last `tail` lines, then new ones."""
 
     def events(self, hive_id: str, window_s: float) -> Iterator[EngineEvent]:
-        """Yield events about this hive's containers and about images for one window, then end.
+        """Return, once the stream is open, one window of events about this hive's containers and images.
 
         Raises `EngineUnavailable` when the stream breaks or stays open past the window.
         """

@@ -43,7 +43,7 @@ class Roster:
         for name, parent in ordered.items():
             if parent is not None and parent not in ordered:
                 raise InvalidRoster(f"roster: parent '{parent}' of '{name}' is not in the roster")
-            _refuse_cycle(ordered, name)
+        _refuse_cycles(ordered)
         object.__setattr__(self, "parents", MappingProxyType(ordered))
 
     def __iter__(self) -> Iterator[AgentName]:
@@ -92,16 +92,18 @@ class Roster:
         return frozenset(other for other in self.parents if other == name or name in self.ancestors(other))
 
 
-def _refuse_cycle(parents: Mapping[AgentName, AgentName | None], start: AgentName) -> None:
-    seen = {start}
-    above = parents.get(start)
-    while above is not None:
-        if above == start:
-            raise InvalidRoster(f"roster: '{start}' is its own ancestor")
-        if above in seen:
-            return
-        seen.add(above)
-        above = parents.get(above)
+def _refuse_cycles(parents: Mapping[AgentName, AgentName | None]) -> None:
+    """Raise for the first name that is its own ancestor; linear, since a file may hold one long chain."""
+    cleared: set[AgentName] = set()
+    for start in parents:
+        chain: set[AgentName] = set()
+        name: AgentName | None = start
+        while name is not None and name not in cleared:
+            if name in chain:
+                raise InvalidRoster(f"roster: '{name}' is its own ancestor")
+            chain.add(name)
+            name = parents[name]
+        cleared |= chain
 
 
 EMPTY = Roster(Shape.TREE, {})
@@ -190,7 +192,7 @@ def _decode(untrusted_content: bytes) -> tuple[Roster, tuple[str, ...]]:
 
 
 def _refuse_depth(untrusted_text: str) -> None:
-    """Refuse nesting before the parser recurses; brackets in strings are no valid names, so they count too."""
+    """Refuse nesting before the parser recurses. Brackets in strings count: no valid name has one."""
     depth = 0
     for character in untrusted_text:
         if character in "[{":

@@ -1,4 +1,4 @@
-"""Sizes as people write them in manifests and settings: `256m`, `1g`."""
+"""Sizes and shares as people write them in manifests and settings: `256m`, `1g`, `0.5`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 
 _SIZE = re.compile(r"([0-9]{1,9})([kmg])")
 _UNITS = {"k": 1024, "m": 1024**2, "g": 1024**3}
+# The smallest share the kernel's scheduler takes. Below a billionth, the engine would read "no limit".
+MIN_CPUS = 0.01
 RULE = "a whole number and one of k, m, g, as in 256m"
 
 

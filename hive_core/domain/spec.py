@@ -51,7 +51,10 @@ class BindMount:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a container may use at most. Memory and swap are one number: there is no extra swap."""
+    """What a container may use at most. Memory and swap are one number: there is no extra swap.
+
+    `cpus` is kept in whole billionths, the engine's unit, so that equal hashes are equal specs.
+    """
 
     memory_bytes: int
     cpus: float
@@ -60,6 +63,9 @@ class Limits:
     tmp_bytes: int
     log_bytes: int
     log_files: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cpus", round(self.cpus * 1e9) / 1e9)
 
 
 @dataclass(frozen=True, slots=True)

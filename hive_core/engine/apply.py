@@ -21,7 +21,14 @@ from hive_core.adapters.repos import ConfigRepos
 from hive_core.adapters.run_dirs import RunDirs
 from hive_core.adapters.store import Store
 from hive_core.domain.agents import AgentRecord, Desired, ExitKind, ExitRecord, IntentKind
-from hive_core.domain.errors import Conflict, EngineRefused, EngineUnavailable, HiveError, RepoDamaged
+from hive_core.domain.errors import (
+    Conflict,
+    EngineRefused,
+    EngineUnavailable,
+    HiveError,
+    RepoDamaged,
+    owned,
+)
 from hive_core.domain.names import AgentName
 from hive_core.domain.observed import ContainerDetail, EngineState
 from hive_core.domain.ports import Engine
@@ -329,15 +336,6 @@ class Applier:
             self._repos.adopt(action.agent)
         except RepoDamaged as fault:
             log.warning("%s; %s is degraded until it is pushed to", fault.message, action.agent)
-
-
-def owned(fault: HiveError | OSError) -> HiveError:
-    """Return an error of ours for a failed file operation, naming the file; ours stay as they are."""
-    if isinstance(fault, HiveError):
-        return fault
-    return HiveError(
-        f"{fault.filename or 'a file'}: {fault.strerror or fault}", "hivectl doctor checks the disk"
-    )
 
 
 def new_record(

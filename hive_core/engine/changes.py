@@ -137,9 +137,9 @@ class Changes:
         while True:
             change = self.get(change_id)
             left_s = deadline - self._clock.monotonic()
-            if change.state is not Progress.RUNNING or left_s <= 0 or self._closed:
-                return change
             with self._moved:
+                if change.state is not Progress.RUNNING or left_s <= 0 or self._closed:
+                    return change
                 if self._changes.get(change_id) is change:
                     self._moved.wait(left_s)
 

@@ -16,7 +16,7 @@ from hive_core.adapters.clock import Clock
 from hive_core.adapters.exports import export_commit
 from hive_core.adapters.repos import ConfigRepos
 from hive_core.domain.agents import AgentRecord
-from hive_core.domain.errors import HiveError, ImageUnusable, RepoDamaged, Retryable
+from hive_core.domain.errors import HiveError, ImageUnusable, InvalidManifest, RepoDamaged, Retryable
 from hive_core.domain.names import AgentName
 from hive_core.domain.observed import ImageFacts, ObservedRepo, Unknown
 from hive_core.domain.ports import Engine
@@ -80,13 +80,14 @@ class ConfigSource:
         Raises the error that says why main cannot be used.
         """
         commit = self._main(record.name)
-        self.forget_images()
-        untrusted_manifest = self._repos.read_file(record.name, commit, FILE_NAME, MAX_BYTES)
-        manifest = parse_manifest(untrusted_manifest, record.name)
+        manifest = self._manifest(record.name, commit)
+        if isinstance(manifest, str):
+            raise InvalidManifest(manifest, f"push a fix: hivectl push {record.name} DIR")
         facts = self._image(manifest)
         spec = build_spec(
             record.name, record.uid, manifest, commit, facts, self._settings.container, self._layout
         )
+        self._dirs.create(record.name, record.uid)
         self.export(record.name, spec.commit)
         return spec
 

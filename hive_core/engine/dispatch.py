@@ -15,10 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from hive_core.adapters.clock import Clock
-from hive_core.domain.errors import Conflict, EngineUnavailable, HiveError
+from hive_core.domain.errors import Conflict, EngineUnavailable, HiveError, owned
 from hive_core.domain.names import AgentName
-from hive_core.engine.apply import Applier, StartFailed, owned
-from hive_core.planning.actions import Action, AgentPlan, Remove, Retire, Stop
+from hive_core.engine.apply import Applier, StartFailed
+from hive_core.planning.actions import Action, AgentPlan, RecordExit, Remove, Retire, Stop
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class Dispatcher:
         return min((hold.until for hold in self.holds().values()), default=None)
 
     def words(self) -> dict[AgentName, str]:
-        """Return what the last finished sequence of each agent reported."""
+        """Return what the last sequence that did something to each agent reported."""
         with self._lock:
             return dict(self._words)
 
@@ -127,7 +127,8 @@ class Dispatcher:
             names = {one.agent for one in fresh}
             for one in fresh:
                 self._working[one.agent] = _Work(one, one.actions[0])
-                self._words.pop(one.agent, None)
+                if not _is_record_only(one):
+                    self._words.pop(one.agent, None)
             for one in fresh:
                 if one.after is not None and one.after in names:
                     self._followers.setdefault(one.after, []).append(one)
@@ -174,7 +175,8 @@ class Dispatcher:
             self._ended_at[name] = self._clock.monotonic()
             if hold is None:
                 self._holds.pop(name, None)
-                self._words[name] = word
+                if word:
+                    self._words[name] = word
             else:
                 self._holds[name] = hold
             for follower in self._followers.pop(name, ()):
@@ -207,3 +209,8 @@ class Dispatcher:
             while self._working and (left_s := deadline - self._clock.monotonic()) > 0:
                 self._lock.wait(left_s)
             return frozenset(self._working)
+
+
+def _is_record_only(plan: AgentPlan) -> bool:
+    """Whether a plan only writes down how a run ended: then the word about that end still stands."""
+    return all(isinstance(action, RecordExit) for action in plan.actions)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from hive_core.adapters.clock import Clock
 from hive_core.adapters.store import Store
 from hive_core.domain.agents import AgentRecord, Desired, Intent, IntentKind
-from hive_core.domain.errors import Conflict, HiveError, InvalidRequest, NotFound, Stopping
-from hive_core.domain.names import parse_name
+from hive_core.domain.errors import Conflict, HiveError, InvalidRequest, NotFound, Stopping, owned
+from hive_core.domain.names import AgentName, parse_name
 from hive_core.domain.spec import ContainerSpec
 from hive_core.engine.changes import Change, Changes, Goal, Part, Progress
 from hive_core.engine.config import ConfigSource
@@ -24,6 +25,7 @@ from hive_core.planning.verbs import Effect, NoEffect, Refusal, Verb, decide
 from hive_core.settings import Settings
 
 _MAX_NAMES = 1000
+_READERS = 4
 
 
 class Lifecycle:
@@ -73,11 +75,7 @@ class Lifecycle:
                 raise Stopping(f"cannot {verb}: the daemon is stopping", "try again once it is back")
             records = {record.name: record for record in map(self.require, untrusted_names)}
             decisions = {name: self._decide(verb, record) for name, record in records.items()}
-            specs = {
-                name: self._prepared(verb, records[name])
-                for name, decision in decisions.items()
-                if isinstance(decision, Effect) and decision.applies_config
-            }
+            specs = self._prepare(verb, [records[name] for name in decisions if _applies(decisions[name])])
             with self._store.transaction():
                 for name, decision in decisions.items():
                     if isinstance(decision, Effect):
@@ -115,13 +113,20 @@ class Lifecycle:
             raise Conflict(f"cannot {verb} {record.name}: {decision.text}", hint)
         return decision
 
+    def _prepare(self, verb: Verb, records: Sequence[AgentRecord]) -> dict[AgentName, ContainerSpec]:
+        """Read what the agents are to run with, several at once: each waits for git processes."""
+        if not records:
+            return {}
+        self._config.forget_images()
+        with ThreadPoolExecutor(min(_READERS, len(records)), thread_name_prefix="prepare") as pool:
+            specs = pool.map(lambda record: self._prepared(verb, record), records)
+            return {record.name: spec for record, spec in zip(records, specs, strict=True)}
+
     def _prepared(self, verb: Verb, record: AgentRecord) -> ContainerSpec:
         try:
             return self._config.prepare(record)
-        except HiveError as fault:
-            fault.message = f"cannot {verb} {record.name}: {fault.message}"
-            fault.args = (fault.message,)
-            raise
+        except (HiveError, OSError) as fault:
+            raise owned(fault).about(f"cannot {verb} {record.name}") from fault
 
     def _write(
         self,
@@ -148,6 +153,10 @@ class Lifecycle:
 def _refuse_removal(record: AgentRecord, verb: str) -> None:
     if record.intent is not None and record.intent.kind is IntentKind.REMOVE:
         raise Conflict(f"cannot {verb} {record.name}: it is being removed", "wait until it is gone")
+
+
+def _applies(decision: Effect | NoEffect) -> bool:
+    return isinstance(decision, Effect) and decision.applies_config
 
 
 def _part(record: AgentRecord, decision: Effect | NoEffect) -> Part:

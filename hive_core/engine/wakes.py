@@ -63,24 +63,27 @@ class EventWatch:
         is_away = False
         while not self._stopping.is_set():
             try:
-                for event in self._engine.events(self._hive_id, self._window_s):
-                    if is_away:
-                        log.info("the engine's event stream is back")
-                    is_away, retry_s = False, _FIRST_RETRY_S
-                    self._note(event.kind, event.id)
+                stream = self._engine.events(self._hive_id, self._window_s)
+                if is_away:
+                    log.info("the engine's event stream is back")
                 is_away, retry_s = False, _FIRST_RETRY_S
+                self._look_again()
+                for event in stream:
+                    self._note(event.kind, event.id)
             except HiveError as fault:
-                if self._stopping.is_set():
-                    return
-                if not is_away:
+                if not is_away and not self._stopping.is_set():
                     log.warning("the engine's event stream ended: %s", fault.message)
                     self._lost(fault)
                 is_away = True
-                self._stopping.wait(retry_s * random.uniform(0.8, 1.2))  # jitter, no secret
+                self._wake()
+                self._stopping.wait(retry_s * random.uniform(0.8, 1.2))
                 retry_s = min(retry_s * 2, _LONGEST_RETRY_S)
-            self._observer.forget_all()
-            self._config.forget_images()
-            self._wake()
+
+    def _look_again(self) -> None:
+        """What happened before a stream was opened is in no event: inspect everything anew."""
+        self._observer.forget_all()
+        self._config.forget_images()
+        self._wake()
 
     def _note(self, kind: str, object_id: str) -> None:
         if kind == "image":

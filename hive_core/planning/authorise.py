@@ -90,8 +90,10 @@ def _agent(
         return NotPermitted(f"only the operator may {operation.name}")
     if roster is None or caller.name not in roster:
         return NotReachable("no roster gives the caller authority now")
-    if operation.reach is Reach.HIVE or target is None:
+    if operation.reach is Reach.HIVE or not operation.has_target:
         return Allowed(f"{operation.name} has no target")
+    if target is None:
+        return NotReachable(f"{operation.name} needs a target")
     if target in roster.subtree(caller.name):
         return Allowed(f"'{target}' is in the subtree of '{caller.name}'")
     if operation.widened_by in caller.capabilities and target in roster:

@@ -56,12 +56,12 @@ def build_spec(
     layout: Layout,
 ) -> ContainerSpec:
     """Return the spec of an agent at a config commit; `ImageUnusable` for an image that asks too much."""
+    section = manifest.container
     if image.volumes:
         raise ImageUnusable(
-            f"image {manifest.container.image or defaults.image} declares volumes ({', '.join(image.volumes)})",
+            f"image {section.image or defaults.image} declares volumes ({', '.join(image.volumes)})",
             "rebuild it without VOLUME: agents keep data in /state",
         )
-    section = manifest.container
     env = _environment(agent, layout.hive_id, section.env)
     names = {name for name, _ in env}
     return ContainerSpec(
@@ -96,11 +96,10 @@ def _environment(agent: AgentName, hive_id: str, declared: dict[str, str]) -> tu
         "HIVE_STATE": STATE,
         "HOME": HOME,
         "PATH": _PATH,
-        "LANG": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",
         "GIT_AUTHOR_NAME": agent,
         "GIT_AUTHOR_EMAIL": f"{agent}@{hive_id}.hive.invalid",
         "GIT_COMMITTER_NAME": agent,
         "GIT_COMMITTER_EMAIL": f"{agent}@{hive_id}.hive.invalid",
     }
-    return tuple({**declared, **own}.items())
+    return tuple({"LANG": "C.UTF-8", **declared, **own}.items())

@@ -139,11 +139,12 @@ def _running(case: Case) -> Cell:
     container = case.container
     if container is None:
         return _absent(case)
-    if container.state is EngineState.REMOVING:
-        return _removing(case)
-    wished = _wish(case, container)
-    if wished is not None:
-        return wished
+    wished = None if container.state is EngineState.REMOVING else _wish(case, container)
+    return _undisturbed(case, container) if wished is None else wished
+
+
+def _undisturbed(case: Case, container: OurContainer) -> Cell:
+    """Return the cell of an agent that nobody wishes anything of but to run."""
     match container.state:
         case EngineState.RUNNING:
             return Cell(_clear(case, "done"), AgentState.RUNNING, _why_running(case))
@@ -156,6 +157,8 @@ def _running(case: Case) -> Cell:
             return _created(case, container)
         case EngineState.EXITED | EngineState.DEAD:
             return _ended(case, container)
+        case EngineState.REMOVING:
+            return _removing(case)
     assert_never(container.state)
 
 
@@ -175,8 +178,10 @@ def _why_running(case: Case) -> str:
 def _wish(case: Case, container: OurContainer) -> Cell | None:
     """Return the cell of a restart, update or unpause that is still to be done, None when there is none."""
     intent = case.record.intent
-    if intent is None or container.detail is None:
+    if intent is None:
         return None
+    if container.detail is None:
+        return Cell((), AgentState.UNKNOWN, f"{intent.kind} waits for what the engine says of its container")
     match intent.kind:
         case IntentKind.UPDATE:
             if container.detail.created_at > intent.at:
@@ -307,8 +312,8 @@ def _wait(case: Case, exits: tuple[ExitRecord, ...], ended: tuple[RecordExit, ..
     """Return the cell of an agent that may not start now: in backoff, failing to start, or looping."""
     state = crash_state(exits, case.record.crashes_reset_at, case.desired.crashes, case.now)
     if state.is_looping:
-        text = f"{state.streak} crashes in a row, last: {exits[-1].text}; try again with: hivectl start {case.name}"
-        return Cell(ended, AgentState.CRASH_LOOPING, text)
+        text = f"{state.streak} crashes in a row, last: {exits[-1].text}"
+        return Cell(ended, AgentState.CRASH_LOOPING, f"{text}; try again with: hivectl start {case.name}")
     if state.start_at is None or state.start_at <= case.now:
         return None
     word = AgentState.FAILED if exits[-1].kind is ExitKind.START_FAILED else AgentState.BACKOFF

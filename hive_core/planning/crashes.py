@@ -98,9 +98,10 @@ def crash_state(
 ) -> CrashState:
     """Return the crash state after `exits` (oldest first), counting those after `reset_at` only.
 
-    A clock that was set back ends a wait instead of making it endless.
+    Exits of a time that is yet to come are from before the clock was set back. They count no more: else
+    they would outlive every reset, and stand behind each new crash as the one that decides the wait.
     """
-    crashes = _streak(exits, reset_at, policy)
+    crashes = _streak([one for one in exits if one.finished_at <= now], reset_at, policy)
     if not crashes:
         return CrashState(0, None, False)
     last = crashes[-1]
@@ -108,7 +109,7 @@ def crash_state(
         return CrashState(len(crashes), None, True)
     delay = min(policy.backoff_initial_s * 2 ** min(len(crashes) - 1, 30), policy.backoff_max_s)
     start_at = last.finished_at + timedelta(seconds=delay * _jitter(last))
-    return CrashState(len(crashes), now if now < last.finished_at else start_at, False)
+    return CrashState(len(crashes), start_at, False)
 
 
 def _streak(exits: Sequence[ExitRecord], reset_at: datetime | None, policy: CrashPolicy) -> list[ExitRecord]:

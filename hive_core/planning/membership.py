@@ -34,16 +34,30 @@ def plan_membership(desired: DesiredState, observed: Observed) -> Membership:
     gone = frozenset(
         name
         for name, record in records.items()
-        if name not in observed.busy and _is_gone(record, observed.repos, observed.containers)
+        if may_end(observed)
+        and name not in observed.busy
+        and _is_gone(record, observed.repos, observed.containers)
     )
     adopt = tuple(
         Adopt(name, _first_parent(name, desired, observed.repos), "a config repo without a record")
         for name in sorted(observed.repos.repos)
         if name not in records and name not in observed.busy
     )
-    parents = {name: record.parent for name, record in records.items() if name not in gone}
+    parents = {name: record.parent for name, record in records.items()}
     parents.update({one.agent: one.parent for one in adopt})
-    return Membership(adopt, gone, _derive(desired.shape, parents))
+    return Membership(adopt, gone, _derive(desired.shape, parents, gone))
+
+
+def may_end(observed: Observed) -> bool:
+    """Whether this pass may conclude by itself that something has ended: only when it saw everything.
+
+    A missing or unreadable roster is written anew first; what is gone is still gone in the next pass.
+    """
+    return (
+        isinstance(observed.roster, Present)
+        and not isinstance(observed.repos, Unknown)
+        and not isinstance(observed.containers, Unknown)
+    )
 
 
 def _is_gone(record: AgentRecord, repos: Repos, containers: Containers) -> bool:
@@ -63,11 +77,16 @@ def _first_parent(name: AgentName, desired: DesiredState, repos: Repos) -> Agent
     return desired.root_agent if has_root else None
 
 
-def _derive(shape: Shape, parents: Mapping[AgentName, AgentName | None]) -> Roster:
-    """Return the roster; a parent that is no longer there reads as none, and edges that form a ring are cut."""
+def _derive(
+    shape: Shape, parents: Mapping[AgentName, AgentName | None], gone: frozenset[AgentName]
+) -> Roster:
+    """Return the roster without who is gone, whose children go to the nearest ancestor that stays.
+
+    A parent nobody knows reads as none, and edges that form a ring are cut.
+    """
     if shape is Shape.FLAT:
-        return Roster(shape, dict.fromkeys(parents))
-    known = {name: parent if parent in parents else None for name, parent in parents.items()}
+        return Roster(shape, {name: None for name in parents if name not in gone})
+    known = {name: _staying_parent(name, parents, gone) for name in parents if name not in gone}
     for name in sorted(known):
         seen = {name}
         above = known[name]
@@ -77,6 +96,17 @@ def _derive(shape: Shape, parents: Mapping[AgentName, AgentName | None]) -> Rost
         if above == name:
             known[name] = None
     return Roster(shape, known)
+
+
+def _staying_parent(
+    name: AgentName, parents: Mapping[AgentName, AgentName | None], gone: frozenset[AgentName]
+) -> AgentName | None:
+    passed: set[AgentName] = set()
+    above = parents[name]
+    while above is not None and above in gone and above not in passed:
+        passed.add(above)
+        above = parents[above]
+    return above if above in parents and above not in gone else None
 
 
 def plan_publication(desired: DesiredState, observed: Observed, roster: Roster) -> PublishRoster | None:

@@ -27,7 +27,7 @@ from hive_core.planning.actions import (
 )
 from hive_core.planning.containers import Case, Cell, plan_container
 from hive_core.planning.desired import Declared, DesiredState
-from hive_core.planning.membership import plan_endings, plan_membership, plan_publication
+from hive_core.planning.membership import may_end, plan_endings, plan_membership, plan_publication
 
 
 def plan(desired: DesiredState, observed: Observed, now: datetime) -> Plan:
@@ -79,7 +79,7 @@ def _cell(declared: Declared, desired: DesiredState, observed: Observed, now: da
 
 
 def _own(record: AgentRecord, containers: Containers) -> OurContainer | None:
-    """Return the agent's container; of several (possible only by hand) one that runs, else the last listed."""
+    """Return the agent's container; of several (only by hand) one that runs, else the last listed."""
     own = containers.of(record.incarnation)
     running = [one for one in own if one.state in (EngineState.RUNNING, EngineState.PAUSED)]
     best = running or own
@@ -88,7 +88,7 @@ def _own(record: AgentRecord, containers: Containers) -> OurContainer | None:
 
 def _orphans(desired: DesiredState, observed: Observed) -> Mapping[AgentName, tuple[Action, ...]]:
     """Return the removal of containers that are ours by record but whose incarnation has ended."""
-    if isinstance(observed.containers, Unknown):
+    if isinstance(observed.containers, Unknown) or not may_end(observed):
         return {}
     alive = {one.record.incarnation for one in desired.agents}
     found: dict[AgentName, tuple[Action, ...]] = {}

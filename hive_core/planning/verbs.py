@@ -79,7 +79,6 @@ class Refusal:
 Decision = Effect | NoEffect | Refusal
 
 _U, _R, _S, _C, _P = Situation
-_RUN = Effect(Desired.RUNNING)
 _STOP = Effect(Desired.STOPPED, IntentKind.STOP)
 _UPDATE = Effect(Desired.RUNNING, IntentKind.UPDATE, resets_crashes=True, applies_config=True)
 _RESTART = Effect(Desired.RUNNING, IntentKind.RESTART)

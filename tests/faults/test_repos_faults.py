@@ -279,7 +279,7 @@ def test_gits_account_cannot_stop_a_pass(root_dir: Path, repos: ConfigRepos, git
     assert git_account.run("sh", "-c", rubbish).returncode == 0
     started_s = time.monotonic()
     assert main_of(repos, BOB)
-    assert time.monotonic() - started_s < 0.5
+    assert time.monotonic() - started_s < 2
 
 
 def test_a_directory_that_cannot_be_listed_is_unknown(root_dir: Path, repos: ConfigRepos) -> None:

@@ -23,6 +23,7 @@ from tests.support.repo_rig import (
     Account,
     main_of,
     observed,
+    root_git,
     with_manifest,
 )
 
