@@ -14,6 +14,7 @@ from pathlib import Path
 
 from hive_core.adapters.files import (
     check_parent,
+    check_source,
     make_dir,
     open_path,
     opened_directory,
@@ -96,11 +97,21 @@ class AgentDirs:
         make_dir(paths.root, mode=0o755)
         for private in (paths.state, paths.home):
             make_dir(private, mode=0o700, uid=uid, gid=uid)
+        self.refresh(name, uid)
+        return paths
+
+    def refresh(self, name: AgentName, uid: int) -> None:
+        """Make again what hive can make again: generated files and the place of exports; idempotent.
+
+        State and home are not among that: a missing one is lost data or an unmounted disk, and an empty one
+        in its place would hide it. Raises UnsafePath when the agent has no directory.
+        """
+        paths = self.paths(name)
+        check_source(paths.root, directory=True, owner=0)
         for public in (paths.configs, paths.etc):
             make_dir(public, mode=0o755)
         _write_if_changed(paths.passwd, _passwd(uid))
         _write_if_changed(paths.group, _group(uid))
-        return paths
 
     def retire(self, name: AgentName, incarnation: str) -> None:
         """Move an agent's tree aside under its incarnation; one that is moved already, or never was, is fine.

@@ -183,7 +183,7 @@ class Applier:
 
     def _create(self, action: Create, run: _Run) -> None:
         try:
-            self._dirs.create(action.agent, action.spec.uid)
+            self._dirs.refresh(action.agent, action.spec.uid)
             self._run_dirs.ensure_agent(action.agent, action.spec.uid)
             self._config.export(action.agent, action.spec.commit)
             self._check_sources(action.spec)
@@ -252,9 +252,10 @@ class Applier:
         if container_id is None or record is None:
             raise Conflict(f"cannot start {action.agent}: it was removed meanwhile")
         try:
-            self._dirs.create(action.agent, record.uid)
+            self._dirs.refresh(action.agent, record.uid)
             self._run_dirs.ensure_agent(action.agent, record.uid)
             if record.applied is not None:
+                self._config.export(action.agent, record.applied.commit)
                 self._check_sources(record.applied)
             with self._start_slots:
                 self._engine.start(container_id)

@@ -87,7 +87,7 @@ class ConfigSource:
         spec = build_spec(
             record.name, record.uid, manifest, commit, facts, self._settings.container, self._layout
         )
-        self._dirs.create(record.name, record.uid)
+        self._dirs.refresh(record.name, record.uid)
         self.export(record.name, spec.commit)
         return spec
 
