@@ -29,7 +29,7 @@ from hive_core.engine.facts import first_edges, forget_first_edges
 from hive_core.engine.observe import Observer
 from hive_core.engine.publish import Publisher
 from hive_core.engine.snapshot import EngineHealth, Phase, Snapshot
-from hive_core.engine.transitions import overlay
+from hive_core.engine.transitions import news, overlay
 from hive_core.planning.actions import Plan, Problem
 from hive_core.planning.desired import DesiredState
 from hive_core.planning.plan import plan
@@ -40,6 +40,7 @@ _JITTER = 0.1
 _GAP_S = 0.03
 _WATCHDOG_SHARE = 3
 _STUCK_AFTER = 3
+_NOT_PUBLISHED = "roster_not_published"
 
 
 class Housekeeping(Protocol):
@@ -151,12 +152,12 @@ class Reconciler:
         decided = plan(desired, observed, self._clock.now())
         if self._stopping.is_set():
             return
-        published = self._publish(decided)
+        problems = (*problems, *self._publish(decided))
         self._dispatcher.submit(decided.agents)
         self._wake_at = decided.wake_at
         if self._first_plan is None and not decided.is_partial:
             self._first_plan = frozenset(one.agent for one in decided.agents)
-        self._show(began, desired, observed, decided, (*problems, *published))
+        self._show(began, desired, observed, decided, problems)
         if not decided.is_partial and not decided.agents and first_edges(self._store) is not None:
             forget_first_edges(self._store)
 
@@ -167,7 +168,7 @@ class Reconciler:
             self._publisher.publish(decided.roster)
         except (HiveError, OSError) as fault:
             log.warning("cannot publish the roster: %s", fault)
-            return (Problem("roster_not_published", f"cannot publish topology.json: {fault}"),)
+            return (Problem(_NOT_PUBLISHED, f"cannot publish topology.json: {fault}"),)
         return ()
 
     # ---- what to show --------------------------------------------------------------------------------------
@@ -187,6 +188,7 @@ class Reconciler:
         health, version = self._health(observed)
         everything = (*decided.problems, *problems, *self.host_problems())
         phase = self._phase(decided, everything)
+        is_published = decided.roster is not None and all(one.code != _NOT_PUBLISHED for one in problems)
         self._snapshot = Snapshot(
             phase=phase,
             seen_at=self._clock.monotonic(),
@@ -194,14 +196,14 @@ class Reconciler:
             actions=len(decided.actions),
             engine=health,
             engine_version=version,
-            roster_state="present"
-            if decided.roster is not None and not problems
-            else state_word(observed.roster),
+            roster_state="present" if is_published else state_word(observed.roster),
             shape=desired.shape,
             views=views,
             problems=everything,
         )
         self._tell_phase(previous.phase, phase)
+        for turn in news(previous.views, views):
+            self._events.add(turn.kind, turn.agent, turn.text)
         self._changes.review(
             Sighting(
                 began=began,
@@ -216,7 +218,7 @@ class Reconciler:
     def _phase(self, decided: Plan, problems: tuple[Problem, ...]) -> Phase:
         if self._stopping.is_set():
             return Phase.STOPPING
-        if decided.is_partial or any(one.code == "roster_not_published" for one in problems):
+        if decided.is_partial or any(one.code == _NOT_PUBLISHED for one in problems):
             return Phase.DEGRADED
         unfinished = (self._first_plan or frozenset()) & self._dispatcher.working().keys()
         if self._snapshot.phase is Phase.RECOVERING and unfinished:

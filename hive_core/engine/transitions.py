@@ -1,4 +1,4 @@
-"""What to show of agents that something is being done to.
+"""From one pass's rows to the next: what to show of busy agents, and which turns are news.
 
 Used by `engine.reconcile`: a pass leaves busy agents out, so their row is the last one known, with the
 state the action under way leads to.
@@ -6,8 +6,8 @@ state the action under way leads to.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from hive_core.domain.names import AgentName
 from hive_core.engine.dispatch import Hold
@@ -59,3 +59,34 @@ def under_way(action: Action) -> AgentState | None:
             return AgentState.STOPPING
         case _:
             return None
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """A turn for an agent that nobody asked for and no action tells: an event is made of it."""
+
+    kind: str
+    agent: AgentName
+    text: str
+
+
+def news(previous: Mapping[AgentName, AgentView], views: Mapping[AgentName, AgentView]) -> tuple[News, ...]:
+    """Return what turned between two passes. An agent seen for the first time has no turn yet."""
+    return tuple(
+        one for name, view in views.items() if name in previous for one in _turns(previous[name], view)
+    )
+
+
+def _turns(before: AgentView, now: AgentView) -> Iterator[News]:
+    if now.degraded and now.fault != before.fault:
+        yield News("degraded", now.name, now.fault)
+    if before.degraded and not now.degraded:
+        yield News("recovered", now.name, "its config can be used again")
+    if now.needs_update and now.differing != before.differing:
+        yield News("needs_update", now.name, f"an update would change: {', '.join(now.differing)}")
+    if now.state is before.state:
+        return
+    if now.state is AgentState.PAUSED:
+        yield News("paused", now.name, now.reason)
+    if now.state is AgentState.CRASH_LOOPING:
+        yield News("crash_looping", now.name, now.reason)
