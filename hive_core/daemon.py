@@ -239,6 +239,7 @@ class Assembly:
         """Make what is missing on disk and below the run directory; safe while agents run."""
         for note in self.meta.prepare():
             log.warning("%s", note)
+        self.publisher.resume()
         self.run_dirs.prepare()
         make_dir(self.places.data / "agents", mode=0o700)
         unmounted = self.repos.prepare(self.settings.hive.id, expect_marker=not self.is_new)
@@ -300,6 +301,11 @@ class Assembly:
         )
 
     @cached_property
+    def publisher(self) -> Publisher:
+        """The roster's way to disk."""
+        return Publisher(self.store, self.meta, self.places.roster, self.events)
+
+    @cached_property
     def reconciler(self) -> Reconciler:
         """The loop."""
         return Reconciler(
@@ -307,7 +313,7 @@ class Assembly:
             self.engine,
             self.observer,
             self.dispatcher,
-            Publisher(self.store, self.meta, self.places.roster, self.events),
+            self.publisher,
             self.changes,
             self.events,
             self.clock,

@@ -293,9 +293,18 @@ class Store:
             )
 
     def confirm_create(self, nonce: str, container_id: str) -> None:
-        """Write down the id the engine gave a journalled create."""
+        """Write down the id the engine gave a journalled create.
+
+        Creates come one at a time per incarnation and only when it has no container, so any other record
+        of it is of one that is gone.
+        """
         with self.transaction():
             self._db.execute("UPDATE containers SET id = ? WHERE nonce = ?", (container_id, nonce))
+            self._db.execute(
+                "DELETE FROM containers WHERE nonce != ? AND incarnation = "
+                "(SELECT incarnation FROM containers WHERE nonce = ?)",
+                (nonce, nonce),
+            )
 
     def forget_create(self, nonce: str) -> None:
         """Drop a journalled create that made no container, or whose container is removed."""

@@ -110,7 +110,8 @@ class Creation:
             self._changes.fail(
                 change.id,
                 InvalidManifest(
-                    f"pushed {commit[:12]}, but it cannot be used: {manifest}", f"{keeps}; push a fix"
+                    f"cannot use what was pushed to {name} (commit {commit[:12]}): {manifest}",
+                    f"{keeps}; push a fix",
                 ),
             )
         self._reconciler.wake()

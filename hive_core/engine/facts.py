@@ -76,7 +76,7 @@ def published_roster(store: Store) -> bytes | None:
     return store.fact(_PUBLISHED)
 
 
-def remember_published(store: Store, content: bytes) -> None:
+def remember_published(store: Store, content: bytes | None) -> None:
     """Keep the bytes that are about to be written: a crash in between then reads as ours to finish."""
     store.set_fact(_PUBLISHED, content)
 

@@ -35,20 +35,32 @@ class Publisher:
         before = published_roster(self._store)
         remember_published(self._store, due.content)
         names = ", ".join(due.roster) or "none"
-        self._meta.commit({FILE_NAME: due.content}, f"roster: {due.reason}")
+        try:
+            self._meta.commit({FILE_NAME: due.content}, f"roster: {due.reason}")
+        except BaseException:
+            remember_published(self._store, before)
+            raise
         if due.repaired:
             self._events.add("roster_repaired", None, f"{due.reason}; published again: {names}")
         elif before != due.content:
             self._events.add("roster_changed", None, f"the roster is now: {names}")
 
+    def resume(self) -> None:
+        """Commit what a daemon that was killed had written and not committed."""
+        published = published_roster(self._store)
+        if published is not None and self._on_disk() == published:
+            self._meta.commit({FILE_NAME: published}, "roster: commit an interrupted publication")
+
+    def _on_disk(self) -> bytes | None:
+        try:
+            return read_regular(self._path, MAX_BYTES)
+        except (OSError, HiveError):
+            return None
+
     def authority(self) -> Roster | None:
         """Return the roster that gives authority: the published one, while the file still says just that."""
         published = published_roster(self._store)
-        try:
-            on_disk = read_regular(self._path, MAX_BYTES)
-        except (OSError, HiveError):
-            return None
-        if published is None or on_disk != published:
+        if published is None or self._on_disk() != published:
             return None
         found = decode(published)
         return found.roster if isinstance(found, Present) else None

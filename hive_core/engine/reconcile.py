@@ -202,12 +202,12 @@ class Reconciler:
             problems=everything,
         )
         self._tell_phase(previous.phase, phase)
-        for turn in news(previous.views, views):
+        for turn in news(previous.views, views, observed.busy):
             self._events.add(turn.kind, turn.agent, turn.text)
         self._changes.review(
             Sighting(
                 began=began,
-                records={one.name: one for one in self._store.agents()},
+                records={one.record.name: one.record for one in desired.agents},
                 views=views,
                 busy=(observed.busy - holds.keys()) | {one.agent for one in decided.agents},
                 stuck={name: hold.reason for name, hold in holds.items() if hold.count >= _STUCK_AFTER},

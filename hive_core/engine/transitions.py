@@ -70,10 +70,17 @@ class News:
     text: str
 
 
-def news(previous: Mapping[AgentName, AgentView], views: Mapping[AgentName, AgentView]) -> tuple[News, ...]:
-    """Return what turned between two passes. An agent seen for the first time has no turn yet."""
+def news(
+    previous: Mapping[AgentName, AgentView],
+    views: Mapping[AgentName, AgentView],
+    busy: frozenset[AgentName],
+) -> tuple[News, ...]:
+    """Return what turned between two passes. An agent seen for the first time, or busy, has no turn yet."""
     return tuple(
-        one for name, view in views.items() if name in previous for one in _turns(previous[name], view)
+        one
+        for name, view in views.items()
+        if name in previous and name not in busy
+        for one in _turns(previous[name], view)
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from hive_core.domain.agents import AgentRecord
+from hive_core.domain.agents import AgentRecord, IntentKind
 from hive_core.domain.names import AgentName
 from hive_core.domain.observed import Containers, EngineState, Observed, OurContainer, Unknown
 from hive_core.domain.roster import Present, Roster, Unreadable, decode
@@ -163,7 +163,8 @@ def _view(declared: Declared, cell: Cell, observed: Observed, roster: Roster | N
 def _differing(declared: Declared, container: OurContainer | None) -> tuple[str, ...]:
     """Return what an update would change: the declared spec, or a container made from another one."""
     record, candidate = declared.record, declared.candidate
-    if record.applied is None:
+    is_under_way = record.intent is not None and record.intent.kind is IntentKind.UPDATE
+    if record.applied is None or is_under_way:
         return ()
     if candidate is not None and candidate is not record.applied and candidate != record.applied:
         return differing_fields(record.applied, candidate)
