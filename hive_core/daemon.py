@@ -331,7 +331,7 @@ class Assembly:
             self.config,
             self.store,
             self.clock,
-            self.reconciler.wake,
+            self.reconciler.wake_twice,
         )
 
     @cached_property

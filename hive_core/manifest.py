@@ -79,14 +79,18 @@ class ContainerSection(TomlModel):
     @field_validator("image")
     @classmethod
     def _plain_image(cls, image: str | None) -> str | None:
-        if image is not None and not _IMAGE.fullmatch(image):
+        # The reference becomes a part of a path in the engine's API, where ".." would lead elsewhere.
+        if image is not None and (not _IMAGE.fullmatch(image) or ".." in image or "//" in image):
             raise ValueError(f"{image[:60]!a} is no image reference")
         return image
 
     @field_validator("cpus", mode="before")
     @classmethod
     def _whole_cpus(cls, cpus: object) -> object:
-        return float(cpus) if type(cpus) is int else cpus
+        try:
+            return float(cpus) if type(cpus) is int else cpus
+        except OverflowError:
+            raise ValueError("is too large") from None
 
     @field_validator("network")
     @classmethod

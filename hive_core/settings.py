@@ -7,6 +7,8 @@ from here.
 
 from __future__ import annotations
 
+import os
+import stat
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -19,6 +21,7 @@ from hive_core.domain.sizes import MIN_CPUS, parse_size
 from hive_core.toml_model import TomlModel, parse_toml, validate
 
 DEFAULT_PATH = Path("/etc/hive/hive.toml")
+_MAX_BYTES = 1024 * 1024
 
 # The highest uid is no uid: to the kernel it says "leave the owner as it is".
 _UID_LIMIT = 2**32 - 1
@@ -255,11 +258,30 @@ def parse_settings(untrusted_text: str, origin: str = "settings") -> Settings:
     return validate(Settings, document, origin, InvalidSettings)
 
 
+def _read_trusted(path: Path) -> str:
+    """Return the text of a file that only root, or whoever runs this, can write; never waits on a FIFO.
+
+    The settings name the engine's socket and the account git runs as: their author is as good as root.
+    """
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise InvalidSettings(f"settings file {path} is no regular file", "check --settings")
+        if found.st_uid not in (0, os.geteuid()) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise InvalidSettings(
+                f"settings file {path} can be written by others", f"chown root {path} && chmod go-w {path}"
+            )
+        content = file.read(_MAX_BYTES + 1)
+    if len(content) > _MAX_BYTES:
+        raise InvalidSettings(f"settings file {path} is larger than {_MAX_BYTES} bytes", "check --settings")
+    return content.decode("utf-8")
+
+
 def load_settings(path: Path | None) -> Settings:
     """Read the settings file. Without a path the default one is read if it exists, else defaults apply."""
     chosen = path or DEFAULT_PATH
     try:
-        text = chosen.read_text(encoding="utf-8")
+        text = _read_trusted(chosen)
     except FileNotFoundError:
         if path is None:
             return Settings()

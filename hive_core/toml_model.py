@@ -28,8 +28,10 @@ def parse_toml(untrusted_text: str, what: str, error: type[HiveError]) -> dict[s
     """Return the TOML document, or raise `error` with the line at fault."""
     try:
         return tomllib.loads(untrusted_text)
-    except (tomllib.TOMLDecodeError, RecursionError) as fault:
-        raise error(f"{what}: not TOML: {ascii(str(fault) or 'nested too deeply')[1:-1]}") from None
+    except RecursionError:
+        raise error(f"{what}: not TOML: nested too deeply") from None
+    except ValueError as fault:  # a number of thousands of digits is a plain one
+        raise error(f"{what}: not TOML: {ascii(str(fault))[1:-1]}") from None
 
 
 def validate(model: type[M], untrusted_document: dict[str, Any], what: str, error: type[HiveError]) -> M:

@@ -79,8 +79,8 @@ _daemon_answers() { hivectl status -o json >/dev/null 2>&1; }
 _is_current() {
     local started newest
     started="$(stat -c %Y "/proc/$1" 2>/dev/null)" || return 1
-    newest="$(find "$HIVE_ROOT/hive_core" "$HIVE_ROOT/hive_api" "$HIVE_ROOT/requirements.txt" \
-        -name '*.pyc' -prune -o -type f -printf '%T@\n' | sort -n | tail -n 1)"
+    newest="$(find "$HIVE_ROOT/hive_core" "$HIVE_ROOT/hive_api" "$HIVE_ROOT/requirements.txt" /etc/hive \
+        -name '*.pyc' -prune -o -type f -printf '%T@\n' 2>/dev/null | sort -n | tail -n 1)" || true
     [ "${newest%.*}" -le "$started" ]
 }
 

@@ -21,8 +21,9 @@ from hive_core.domain.observed import (
 )
 from hive_core.domain.spec import LABEL_HIVE
 
+# Not "oom": an agent can have its children killed many times a second; if it ends of that, "die" says so.
 CONTAINER_ACTIONS = frozenset(
-    {"create", "destroy", "die", "kill", "oom", "pause", "rename", "restart", "start", "stop", "unpause",
+    {"create", "destroy", "die", "kill", "pause", "rename", "restart", "start", "stop", "unpause",
      "update"}
 )  # fmt: skip
 IMAGE_ACTIONS = frozenset({"delete", "import", "load", "pull", "tag", "untag"})

@@ -24,6 +24,9 @@ def create_body(spec: ContainerSpec, labels: Mapping[str, str]) -> dict[str, Any
         "Cmd": form["command"],
         "Env": _environment(form),
         "Labels": dict(labels),
+        # Left out, the image's own would count: the engine would run its check, and stop by its signal.
+        "Healthcheck": {"Test": ["NONE"]},
+        "StopSignal": "SIGTERM",
         "StopTimeout": form["stop_grace_s"],
         "Tty": False,
         "OpenStdin": False,

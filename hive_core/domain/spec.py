@@ -27,6 +27,7 @@ LABEL_CREATE = "dev.hive.create"
 HARNESS = "/usr/local/bin/hive-agent"
 HOME = "/home/agent"
 STATE = "/state"
+CONFIG = "/config"
 
 
 class Propagation(StrEnum):
@@ -198,6 +199,16 @@ def load(text: str) -> ContainerSpec:
 
 
 def differing_fields(old: ContainerSpec, new: ContainerSpec) -> tuple[str, ...]:
-    """Return the names of the normal form's fields that differ, sorted."""
+    """Return the names of the normal form's fields that differ, sorted.
+
+    The mount of the config follows from the commit, so it alone is no difference of its own.
+    """
     before, after = normal_form(old), normal_form(new)
-    return tuple(sorted(key for key in after if before.get(key) != after[key]))
+    found = {key for key in after if before.get(key) != after[key]}
+    if "commit" in found and _without_config(old) == _without_config(new):
+        found.discard("mounts")
+    return tuple(sorted(found))
+
+
+def _without_config(spec: ContainerSpec) -> tuple[BindMount, ...]:
+    return tuple(mount for mount in spec.mounts if mount.target != CONFIG)

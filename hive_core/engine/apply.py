@@ -170,7 +170,8 @@ class Applier:
         record = self._live(action.agent)
         now = self._clock.now()
         if record is not None:
-            text = f"could not be started: {fault.message}"
+            way_out = f"; {fault.hint}" if fault.hint else ""
+            text = f"could not be started: {fault.message}{way_out}"
             failed = ExitRecord(container_id, None, now, 127, False, ExitKind.START_FAILED, text)
             self._store.record_exit(record.incarnation, failed)
         self._events.add("start_failed", action.agent, fault.message, hint=fault.hint)

@@ -45,7 +45,10 @@ class Goal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One agent's part of a change. `incarnation` is the one the request was about."""
+    """One agent's part of a change. `incarnation` is the one the request was about.
+
+    `text` is what is said once it is done, where the goal itself says too little.
+    """
 
     name: AgentName
     incarnation: str
@@ -194,7 +197,7 @@ def _judge(part: Part, seen: Sighting, is_late: bool) -> Part:
     if part.name in seen.busy or view is None:
         return part
     if part.goal is Goal.LISTED:
-        return replace(part, state=Progress.DONE, text=f"{part.name} is {view.state.value}")
+        return replace(part, state=Progress.DONE, text=part.text or f"{part.name} is {view.state.value}")
     return _JUDGES[part.goal](part, view, record, seen.words.get(part.name, ""))
 
 

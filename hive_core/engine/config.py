@@ -7,6 +7,7 @@ exception: the agent is degraded and keeps what it runs on.
 
 from __future__ import annotations
 
+import logging
 import threading
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -24,6 +25,8 @@ from hive_core.domain.spec import ContainerSpec
 from hive_core.manifest import FILE_NAME, MAX_BYTES, Manifest, parse_manifest
 from hive_core.planning.container import Layout, build_spec
 from hive_core.settings import Settings
+
+log = logging.getLogger(__name__)
 
 _IMAGE_KEPT_S = 300.0
 _MAX_CACHED = 4096
@@ -126,6 +129,10 @@ class ConfigSource:
             raise
         except HiveError as fault:
             found = f"{fault.message}; {fault.hint}" if fault.hint else fault.message
+        except Exception:
+            # Written by others: what it trips over here must cost this agent alone, never everybody's pass.
+            log.exception("the manifest of %s at %s trips a defect of hive", name, commit)
+            found = f"{FILE_NAME} trips a defect of hive; the daemon's log has the details"
         with self._lock:
             if len(self._manifests) > _MAX_CACHED:
                 self._manifests.clear()

@@ -86,7 +86,8 @@ class Creation:
     def init(self, asked: NewAgent, asked_by: str) -> Change:
         """Make an agent: an incarnation, its directories and its config repo. It is not spawned."""
         record = self._make(asked, is_root=False, reason=f"created by {asked_by}")
-        change = self._changes.begin("init", [Part(record.name, record.incarnation, Goal.LISTED)])
+        text = f"{record.name} is made; run it with: hivectl spawn {record.name}"
+        change = self._changes.begin("init", [Part(record.name, record.incarnation, Goal.LISTED, text=text)])
         self._reconciler.wake()
         return change
 
@@ -102,7 +103,9 @@ class Creation:
             raise NotFound(f"there is no agent '{name}'", f"create it: hivectl init {name} --from DIR")
         commit = self._repos.push(name, files, f"push by {asked_by}")
         self._events.add("config_pushed", name, f"main is now {commit[:12]}", commit=commit)
-        change = self._changes.begin("push", [Part(name, record.incarnation, Goal.LISTED)])
+        verb = "spawn" if record.desired is Desired.UNSPAWNED else "update"
+        text = f"{name}: main is now {commit[:12]}; apply it with: hivectl {verb} {name}"
+        change = self._changes.begin("push", [Part(name, record.incarnation, Goal.LISTED, text=text)])
         manifest = self._config.manifest(name, commit)
         if isinstance(manifest, str):
             kept = record.applied_commit

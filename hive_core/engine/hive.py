@@ -14,7 +14,7 @@ from hive_core.adapters.clock import Clock
 from hive_core.adapters.repos import ConfigRepos
 from hive_core.adapters.store import Store
 from hive_core.domain.agents import AgentRecord
-from hive_core.domain.errors import Conflict, NotFound
+from hive_core.domain.errors import Conflict, EngineRefused, NotFound
 from hive_core.domain.names import AgentName, container_name
 from hive_core.domain.observed import Unknown
 from hive_core.domain.ports import Engine, ExecRequest, ExecSession
@@ -149,8 +149,15 @@ class Hive:
         container_id = self._container_id(record, "exec in")
         env = (("HOME", HOME), ("TERM", "xterm-256color")) if tty else (("HOME", HOME),)
         request = ExecRequest(argv, record.uid, record.uid, env, STATE, tty, rows, columns)
-        session = self._engine.exec(container_id, request)
-        self.events.add("exec", record.name, f"the operator runs {ascii(' '.join(argv))[1:-1][:200]}")
+        try:
+            session = self._engine.exec(container_id, request)
+        except EngineRefused as fault:
+            if not (fault.is_conflict or fault.is_gone):
+                raise
+            text = f"cannot exec in {record.name}: its container does not run"
+            raise Conflict(text, f"hivectl show {record.name} says why") from fault
+        # The program alone: arguments may be secrets, and events are kept.
+        self.events.add("exec", record.name, f"the operator runs {ascii(argv[0])[1:-1][:200]}")
         return session
 
     def doctor(self) -> tuple[Check, ...]:

@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 _JITTER = 0.1
 _GAP_S = 0.03
+_SECOND_LOOK_S = 0.25
 _WATCHDOG_SHARE = 3
 _STUCK_AFTER = 3
 _NOT_PUBLISHED = "roster_not_published"
@@ -78,6 +79,7 @@ class Reconciler:
         self._snapshot = Snapshot()
         self._first_plan: frozenset[AgentName] | None = None
         self._wake_at: datetime | None = None
+        self._look_again_at: float | None = None
         self._thread: threading.Thread | None = None
         self.housekeeping: Housekeeping = tuple
         self.host_problems: Callable[[], tuple[Problem, ...]] = tuple
@@ -89,6 +91,13 @@ class Reconciler:
 
     def wake(self) -> None:
         """Ask for a pass; any number of asks before it begins are one."""
+        self._woken.set()
+
+    def wake_twice(self) -> None:
+        """Ask for a pass now and for one in a moment: the engine tells of some changes, as of a pause, a
+        little before its list shows them.
+        """
+        self._look_again_at = self._clock.monotonic() + _SECOND_LOOK_S
         self._woken.set()
 
     def start(self) -> None:
@@ -142,11 +151,15 @@ class Reconciler:
         release = self._dispatcher.next_release()
         if release is not None:
             times.append(release)
+        if self._look_again_at is not None:
+            times.append(self._look_again_at)
         return min(times)
 
     def _pass(self) -> None:
         problems = self.housekeeping()
         began = self._clock.monotonic()
+        if self._look_again_at is not None and began >= self._look_again_at:
+            self._look_again_at = None
         desired, observed = self._observer.observe(frozenset())
         observed = replace(observed, busy=self._dispatcher.busy(began))
         decided = plan(desired, observed, self._clock.now())

@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from hive_core.domain.errors import ImageUnusable
 from hive_core.domain.names import AgentName, container_name
 from hive_core.domain.observed import ImageFacts
-from hive_core.domain.spec import HOME, STATE, BindMount, ContainerSpec, Limits, Propagation
+from hive_core.domain.spec import CONFIG, HOME, STATE, BindMount, ContainerSpec, Limits, Propagation
 from hive_core.manifest import REFUSED_ENV, Manifest
 from hive_core.settings import Container
 
@@ -36,7 +36,7 @@ class Layout:
         return (
             BindMount(STATE, str(own / "state")),
             BindMount(HOME, str(own / "home")),
-            BindMount("/config", str(own / "config" / commit), read_only=True),
+            BindMount(CONFIG, str(own / "config" / commit), read_only=True),
             BindMount("/etc/passwd", str(own / "etc" / "passwd"), read_only=True),
             BindMount("/etc/group", str(own / "etc" / "group"), read_only=True),
             BindMount("/run/hive", str(self.run / "agents" / agent), read_only=True),

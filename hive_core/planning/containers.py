@@ -96,7 +96,7 @@ def _remove(case: Case, intent: Intent) -> Cell:
 def _take_down(case: Case, container: OurContainer, grace_s: int, reason: str) -> tuple[Action, ...]:
     remove = Remove(case.record.name, container.id, reason)
     if container.state in _DOWN:
-        return (remove,)
+        return (*_new_exit(case, container), remove)
     return (Stop(case.record.name, container.id, grace_s, reason), remove)
 
 
@@ -212,12 +212,12 @@ def _restart(case: Case, container: OurContainer, intent: Intent) -> Cell:
     reason = case.record.desired_reason
     if container.state is EngineState.DEAD:
         remake = (
-            Remove(case.record.name, container.id, reason),
+            *_take_down(case, container, intent.grace_s, reason),
             *_make(case, reason),
             *_clear(case, "restarted"),
         )
         return Cell(remake, AgentState.STARTING, reason)
-    down: tuple[Action, ...] = ()
+    down: tuple[Action, ...] = _new_exit(case, container)
     if container.state not in _DOWN:
         down = (Stop(case.record.name, container.id, intent.grace_s, reason),)
     start = Start(case.record.name, container.id, reason)
@@ -295,9 +295,9 @@ def _is_forgiven(case: Case, last: ExitRecord) -> bool:
 
 
 def _new_exit(case: Case, container: OurContainer) -> tuple[RecordExit, ...]:
-    """Return the record of the container's last exit unless it is recorded already."""
+    """Return the record of the end of a container that is down, unless it is recorded already."""
     detail = container.detail
-    if detail is None or container.state is EngineState.CREATED:
+    if detail is None or container.state not in (EngineState.EXITED, EngineState.DEAD):
         return ()
     known = {(one.container_id, one.finished_at) for one in case.record.exits}
     found = classify_exit(

@@ -123,7 +123,8 @@ def plan_publication(desired: DesiredState, observed: Observed, roster: Roster) 
         case Present() if desired.published is not None and on_disk != desired.published:
             fault = "topology.json was changed by hand"
         case _:
-            return PublishRoster(roster, content, False, f"{len(roster)} agents")
+            count = "1 agent" if len(roster) == 1 else f"{len(roster)} agents"
+            return PublishRoster(roster, content, False, count)
     return PublishRoster(roster, content, True, fault)
 
 

@@ -48,6 +48,7 @@ def admin_app(hive: Hive, operator_gid: int) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         openapi_url="/v1/openapi.json",
+        redirect_slashes=False,
         responses={"default": {"model": ErrorAnswer, "description": "a refusal or a failure"}},
     )
     app.state.hive = hive

@@ -94,17 +94,19 @@ async def logs(
     """What an agent's program printed, as raw bytes."""
     hive = hive_of(request)
     chunks = await in_thread(lambda: hive.logs(name, tail, follow))
-    first = await in_thread(lambda: next(chunks, None), STREAMS)
+    # A failure needs a status, so what ends by itself is begun first. A silent agent's follower is not: only
+    # an answer that has begun notices that its client went, and until then it holds a thread.
+    first = None if follow else await in_thread(lambda: next(chunks, None), STREAMS)
     return StreamingResponse(_stream(first, chunks), media_type="application/octet-stream")
 
 
 async def _stream(first: bytes | None, chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield chunks read on a thread; the first came before the answer began: a refusal needs a status."""
+    """Yield what was read already, then chunks read on a thread until they end or the client goes."""
     try:
-        chunk = first
-        while chunk is not None:
+        if first is not None:
+            yield first
+        while (chunk := await in_thread(lambda: next(chunks, None), STREAMS)) is not None:
             yield chunk
-            chunk = await in_thread(lambda: next(chunks, None), STREAMS)
     finally:
         close = getattr(chunks, "close", None)
         if close is not None:

@@ -104,14 +104,15 @@ def _git(folder: Path, *arguments: str) -> None:
 
 
 def _first_start(hive: LiveHive, roster: str, names: Sequence[str]) -> None:
-    """Start a hive for the first time whose roster is there already, and its repos a moment later."""
-    (hive.data / "meta").mkdir(parents=True, mode=0o755)
-    hive.data.chmod(0o711)
+    """Start a hive for the first time on a roster and config repos that are there already."""
+    hive.data.mkdir(mode=0o711)
+    for folder in ("meta", "repos"):
+        (hive.data / folder).mkdir(mode=0o755)
+    (hive.data / "repos" / ".hive").write_text(f"{hive.id}\n")
     hive.roster_file.write_text(roster)
-    hive.start()
-    hive.wait_for(lambda: hive.status()["last_pass"]["age_s"] is not None, "the first pass")
     for name in names:
         _place_repo(hive, name)
+    hive.start()
     hive.wait_for(lambda: sorted(hive.rows()) == sorted(names), "every repo's agent")
 
 

@@ -140,7 +140,7 @@ def test_a_foreign_container_with_an_agents_name_is_named_and_untouched(hive: Li
         row = hive.wait_state("carol", "failed")
         assert "is taken" in row["reason"]
         assert "docker rename" in row["reason"] + failed.stderr
-        assert "failed" in hive.problems()
+        hive.wait_for(lambda: "is taken" in hive.problems().get("failed", ""), "the problem")
         assert _is_up(hive, foreign)
         assert [one["Id"] for one in hive.containers("carol")] == []
         hive.raw.rename(foreign, f"{hive.container('carol')}-was")

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.paths import wait_until
 from tests.support.stub_admin import Received, Reply, StubAdmin
 from tests.unit.cli import answers
 from tests.unit.cli.command_line import CommandLine
@@ -145,6 +146,7 @@ def test_events_are_followed_from_the_last_one_shown(admin: StubAdmin, hivectl: 
     with hivectl.running("events", "-f", "--limit", "1", "-o", "jsonl") as process:
         assert process.stdout is not None
         assert [json.loads(process.stdout.readline())["seq"] for _ in range(3)] == [7, 8, 9]
+        wait_until(lambda: len(admin.requests) > 2, "the request for what comes next")
     assert [request.query.get("after") for request in admin.requests[:3]] == [None, "7", "9"]
 
 

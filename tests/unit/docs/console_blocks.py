@@ -4,7 +4,7 @@ Used by tests/integration/test_tutorial.py, which runs them in order, and by the
 
 A ```console block holds commands after "$ " and below each the output it prints. "..." stands for any lines,
 also for none. A block whose info string has file=PATH is a file's content. A command is meant to fail exactly
-if an error of hivectl's is part of its output.
+if its output has an error, as in "hivectl: cannot ...".
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 ANY_LINES = "..."
 PROMPT = "$ "
-_ERROR = "hivectl: cannot "
+_ERROR = re.compile(r"\w+: cannot ")
 _FENCE = "```"
 _FILE = re.compile(r"\bfile=(\S+)")
 # What differs from run to run: ids, and anything that was counted or measured.
@@ -45,7 +45,7 @@ class Command:
     @property
     def fails(self) -> bool:
         """Whether the reader is told to expect an error."""
-        return any(line.startswith(_ERROR) for line in self.shown)
+        return any(_ERROR.match(line) for line in self.shown)
 
 
 Step = WrittenFile | Command
@@ -103,7 +103,9 @@ def difference(shown: Sequence[str], printed: Sequence[str]) -> str:
     got = [normal(line) for line in printed if line.strip()]
     if _matches(wanted, got):
         return ""
-    return "\n".join(["shown:", *(f"  {line}" for line in shown), "printed:", *(f"  {line}" for line in printed)])
+    return "\n".join(
+        ["shown:", *(f"  {line}" for line in shown), "printed:", *(f"  {line}" for line in printed)]
+    )
 
 
 def _matches(wanted: Sequence[str], got: Sequence[str]) -> bool:

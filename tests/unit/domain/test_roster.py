@@ -33,7 +33,7 @@ def test_who_is_above_and_below(name: str, ancestors: str, children: str, subtre
     assert TREE.ancestors(agent) == tuple(ancestors.split())
     assert TREE.children(agent) == tuple(children.split())
     assert TREE.subtree(agent) == frozenset(subtree.split())
-    assert TREE.parent(agent) == (ancestors.split() or [None])[0]
+    assert TREE.parent(agent) == (ancestors.split(maxsplit=1)[0] if ancestors else None)
 
 
 def test_in_a_flat_hive_nobody_is_below_anybody() -> None:

@@ -19,8 +19,8 @@ def test_a_size_is_read_as_bytes(text: str, expected: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "256", "m", "256M", "256mb", "1.5g", "-1g", "+1g", " 1g", "1g ", "1g\n", "1 g", "0x10k", "1e3k", "1_0k",
-     "9" * 5000 + "g", "\N{ARABIC-INDIC DIGIT ONE}g"],
+    ["", "256", "m", "256M", "256mb", "1.5g", "-1g", "+1g", " 1g", "1g ", "1g\n", "1 g", "0x10k", "1e3k",
+     "1_0k", "9" * 5000 + "g", "\N{ARABIC-INDIC DIGIT ONE}g"],
 )  # fmt: skip
 def test_anything_else_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match="is no size: a whole number and one of k, m, g") as caught:

@@ -22,7 +22,7 @@ BASE = spec("bob")
 
 
 def _limit(**changes: float) -> Callable[[ContainerSpec], ContainerSpec]:
-    return lambda one: replace(one, limits=replace(one.limits, **changes))
+    return lambda one: replace(one, limits=replace(one.limits, **changes))  # type: ignore[arg-type]
 
 
 def _first_mount(**changes: object) -> Callable[[ContainerSpec], ContainerSpec]:
@@ -34,7 +34,7 @@ def _first_mount(**changes: object) -> Callable[[ContainerSpec], ContainerSpec]:
 
 
 # (what is changed, how, the field of the normal form that says so)
-CHANGES = [
+CHANGES: list[tuple[str, Callable[[ContainerSpec], ContainerSpec], str]] = [
     ("name", lambda one: replace(one, name="h-eve"), "name"),
     ("image_id", lambda one: replace(one, image_id="sha256:2"), "image"),
     ("command", lambda one: replace(one, command=("python3", "-c", "main.py")), "command"),
