@@ -104,7 +104,7 @@ class Creation:
         commit = self._repos.push(name, files, f"push by {asked_by}")
         self._events.add("config_pushed", name, f"main is now {commit[:12]}", commit=commit)
         verb = "spawn" if record.desired is Desired.UNSPAWNED else "update"
-        text = f"{name}: main is now {commit[:12]}; apply it with: hivectl {verb} {name}"
+        text = f"{name} has {commit[:12]} on main now; apply it with: hivectl {verb} {name}"
         change = self._changes.begin("push", [Part(name, record.incarnation, Goal.LISTED, text=text)])
         manifest = self._config.manifest(name, commit)
         if isinstance(manifest, str):

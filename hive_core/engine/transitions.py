@@ -38,8 +38,10 @@ def overlay(
         state, reason = view.state, view.reason
         if name in busy and known is not None and known.state is not AgentState.UNKNOWN:
             state, reason = known.state, known.reason
-        if name in working:
-            state, reason = under_way(working[name]) or state, working[name].reason
+        action = working.get(name)
+        word = under_way(action) if action is not None else None
+        if action is not None and word is not None:
+            state, reason = word, action.reason
         elif name in holds:
             reason = f"{holds[name].reason}; trying again soon"
         shown[name] = replace(view, state=state, reason=reason)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from contextlib import suppress
 from functools import partial
 from typing import Annotated, Any
 
@@ -23,6 +24,7 @@ from hive_core.surfaces.threads import STREAMS, hive_of, in_thread
 log = logging.getLogger(__name__)
 
 _STDIN = 0
+_PRESENCE_S = 5.0
 _Cells = Annotated[int, Field(ge=1, le=10_000)]
 
 
@@ -76,16 +78,27 @@ async def _converse(socket: WebSocket, session: ExecSession) -> int | None:
     """Carry bytes both ways; return the exit status, or None when the client went first."""
     output = asyncio.create_task(_pump_output(socket, session))
     client = asyncio.create_task(_pump_client(socket, session))
+    presence = asyncio.create_task(_watch_presence(socket))
     try:
-        await asyncio.wait({output, client}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({output, client, presence}, return_when=asyncio.FIRST_COMPLETED)
         if output.done():
             output.result()
             return await in_thread(session.exit_code)
-        client.result()
+        if client.done():
+            client.result()
         return None
     finally:
-        for task in (output, client):
+        for task in (output, client, presence):
             task.cancel()
+
+
+async def _watch_presence(socket: WebSocket) -> None:
+    """End when the client is gone, also where a command that takes no input keeps us from reading of it."""
+    with suppress(WebSocketDisconnect, RuntimeError):
+        while True:
+            await asyncio.sleep(_PRESENCE_S)
+            # No channel and no bytes: a client has nothing to do about it, but it shows that there is one.
+            await socket.send_bytes(b"")
 
 
 async def _pump_output(socket: WebSocket, session: ExecSession) -> None:

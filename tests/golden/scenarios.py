@@ -63,11 +63,13 @@ def _after_engine_restart() -> Scenario:
 
 def _crashes() -> Scenario:
     first = container(RUTH, EngineState.EXITED, finished_at=NOW, exit_code=3)
-    waiting = agent("alice", parent="ruth", exits=[crash(ago(300)), crash(ago(100)), crash(ago(2))])
+    waiting = agent("alice", parent="ruth", exits=[crash(ago(at), of="id-alice") for at in (300, 100, 2)])
     looping = agent("bob", parent="alice", exits=[crash(ago(9 - number)) for number in range(4)])
-    fifth = container(looping, EngineState.EXITED, finished_at=NOW, exit_code=137, oom_killed=True)
+    fifth = container(
+        looping, EngineState.EXITED, started_at=ago(4), finished_at=NOW, exit_code=137, oom_killed=True
+    )
     failing = agent("eve", exits=[crash(ago(1), kind=ExitKind.START_FAILED)])
-    still = container(waiting, EngineState.EXITED, container_id="id-bob", finished_at=ago(2))
+    still = container(waiting, EngineState.EXITED, finished_at=ago(2))
     wanted = desired_state(RUTH, waiting, looping, failing, journalled=[journal(first), journal(fifth)])
     seen = observed(wanted, first, still, fifth)
     return "A first crash, a third, a fifth in a row, and a start that fails.", wanted, seen

@@ -1,7 +1,7 @@
 """Plans as text, compared with the files beside this one.
 
-A changed plan shows as a changed file, to be read by a person. To write the files anew, look at the difference,
-and commit it if it is what was meant:
+A changed plan shows as a changed file, to be read by a person. To write the files anew, look at the
+difference, and commit it if it is what was meant:
 
     HIVE_UPDATE_GOLDEN=1 .venv/bin/python -m pytest tests/golden
 """

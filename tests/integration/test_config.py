@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -17,7 +19,6 @@ UNUSABLE = [
     pytest.param({"agent.toml": b"name = "}, "agent.toml", id="no-toml"),
     pytest.param({"agent.toml": b'name = "bob"\n'}, "container", id="no-container"),
     pytest.param({"README": b"hello"}, "agent.toml", id="missing"),
-    pytest.param({"agent.toml": b"#" * (64 * 1024 + 1)}, "65536", id="oversized"),
     pytest.param({"agent.toml": b"\xff\xfe\x00"}, "UTF-8", id="not-utf8"),
     pytest.param(config("eve"), "eve", id="another-name"),
     pytest.param(config("bob", privileged=True), "privileged", id="privileged"),
@@ -72,6 +73,36 @@ def test_what_cannot_be_used_degrades_its_agent_alone(pair: LiveHive) -> None:
     pair.hivectl("update", "bob")
     assert pair.show("bob")["command"] == ["sleep", "700"]
     assert pair.status()["problems"] == []
+
+
+OVERSIZED = {"agent.toml": b"#" * (64 * 1024 + 1)}
+
+
+def test_an_oversized_manifest_is_not_taken_at_all(pair: LiveHive) -> None:
+    before = pair.show("bob")
+    assert "65536" in pair.hivectl("push", "bob", str(pair.folder("bob", OVERSIZED)), expect=2).stderr
+    assert pair.show("bob") == before
+    assert "65536" in pair.hivectl("init", "dave", "--from", str(pair.folder("d", OVERSIZED)), expect=2).stderr
+    assert "dave" not in pair.rows()
+
+
+def test_an_oversized_manifest_on_main_degrades(pair: LiveHive) -> None:
+    """Put there with git by hand, past the daemon's own checks."""
+    before, lives = pair.show("bob"), pair.lives()
+    repo = pair.data / "repos" / "bob.git"
+    folder = pair.folder("bob", OVERSIZED)
+    by_hand = ["git", f"--git-dir={repo}", f"--work-tree={folder}", "-c", f"safe.directory={repo}"]
+    named = ["-c", "user.name=test", "-c", "user.email=test@invalid"]
+    index = {**os.environ, "GIT_INDEX_FILE": str(pair.root / "index")}
+    for arguments in (["add", "."], ["commit", "-q", "-m", "large"]):
+        subprocess.run([*by_hand, *named, *arguments], env=index, check=True, timeout=20)
+    shown = pair.wait_for(lambda: one if (one := pair.show("bob"))["degraded"] else None, "degraded")
+    assert "65536" in shown["degraded_reason"]
+    assert shown["main_commit"] != before["main_commit"]
+    assert pair.hivectl("update", "bob", expect=1).stderr.count("\n") == 1
+    assert pair.lives() == lives
+    pair.push("bob", config("bob"))
+    pair.wait_for(lambda: not pair.row("bob")["degraded"], "healed")
 
 
 @pytest.mark.parametrize(("files", "word"), UNUSABLE)

@@ -140,7 +140,9 @@ def test_logs_are_escaped_for_people_and_exact_when_raw(bob: LiveHive) -> None:
     raw = subprocess.run(
         bob.hivectl_argv("logs", "bob", "--tail", "1", "--raw"), env=bob.hivectl_environment(), capture_output=True, check=True, timeout=20
     )  # fmt: skip
-    assert raw.stdout == b"A\x1b[2J\x1b]0;pwned\x07\x1b]8;;http://x\x1b\\\x1b]52;c;cHduZWQ=\x07\x00\xff\xc2\x9bmB\n"
+    # The engine's log file holds text: what is no UTF-8 is replaced there already.
+    said = b"A\x1b[2J\x1b]0;pwned\x07\x1b]8;;http://x\x1b\\\x1b]52;c;cHduZWQ=\x07\x00\xff\xc2\x9bmB\n"
+    assert raw.stdout == said.replace(b"\xff", "\N{REPLACEMENT CHARACTER}".encode())
 
 
 def test_nothing_an_agent_wrote_drives_a_terminal(bob: LiveHive) -> None:

@@ -1,0 +1,62 @@
+"""Hives of every kind, for the properties."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+
+from hive_core.domain.agents import Desired, IntentKind
+from hive_core.domain.names import AgentName, parse_name
+from hive_core.domain.observed import EngineState
+from tests.property.world import World
+
+NAMES = tuple(map(parse_name, ("ruth", "alice", "bob", "carol")))
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One agent to be: what is desired and wished of it, its container, its parent, whether its repo is there."""
+
+    desired: Desired
+    intent: IntentKind | None
+    state: EngineState | None
+    parent: int | None
+    has_repo: bool
+
+
+def _kinds(*, may_wish: bool) -> st.SearchStrategy[Kind]:
+    return st.builds(
+        Kind,
+        desired=st.sampled_from(Desired),
+        intent=st.sampled_from([None, *IntentKind]) if may_wish else st.none(),
+        state=st.sampled_from([None, *EngineState]),
+        parent=st.sampled_from([None, *range(len(NAMES))]),
+        has_repo=st.booleans() if may_wish else st.just(True),
+    )
+
+
+def hives(*, may_wish: bool = True) -> st.SearchStrategy[tuple[Kind, ...]]:
+    """Up to four agents; without wishes, nobody has asked for anything and every repo is there."""
+    return st.lists(_kinds(may_wish=may_wish), max_size=len(NAMES)).map(tuple)
+
+
+def world_of(kinds: tuple[Kind, ...]) -> World:
+    """Return a new world with these agents in it, the roster published, and a stranger's container."""
+    world = World()
+    for number, (name, kind) in enumerate(zip(NAMES, kinds, strict=False)):
+        parent = _parent(kind, number, len(kinds))
+        record = world.add(name, kind.desired, parent, is_root=number == 0)
+        if kind.state is not None and kind.desired is not Desired.UNSPAWNED:
+            world.bring(record, kind.state)
+        if kind.intent is not None and kind.desired is not Desired.UNSPAWNED:
+            world.wish(name, kind.intent)
+        if not kind.has_repo:
+            world.repos.discard(name)
+    world.engine.run_foreign("somebody", {"dev.hive.id": "default", "dev.hive.agent": "bob"})
+    return world
+
+
+def _parent(kind: Kind, number: int, count: int) -> AgentName | None:
+    is_other = kind.parent is not None and kind.parent != number and kind.parent < count
+    return NAMES[kind.parent] if is_other and kind.parent is not None else None

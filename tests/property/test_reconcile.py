@@ -1,0 +1,163 @@
+"""What holds for every hive, whatever happens to it."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hive_core.domain.agents import Desired
+from hive_core.domain.observed import EngineState, Unknown
+from hive_core.domain.roster import Absent, Unreadable
+from hive_core.domain.spec import LABEL_INCARNATION
+from hive_core.planning.actions import Adopt, ClearIntent, Create, Plan, RecordExit, Remove, Retire, Stop
+from hive_core.planning.plan import plan
+from tests.property.strategies import Kind, hives, world_of
+from tests.property.world import World
+from tests.support.plan_inputs import name
+
+_DOWN = (EngineState.CREATED, EngineState.EXITED, EngineState.DEAD)
+
+
+@given(hives())
+def test_a_settled_hive_plans_nothing(kinds: tuple[Kind, ...]) -> None:
+    world = world_of(kinds)
+    world.settle()
+    before = world.engine.calls.copy()
+    for _ in range(3):
+        decided = world.plan()
+        assert decided.is_settled
+        world.carry_out(decided)
+        world.stays_up()
+    touching = {"create", "start", "stop", "kill", "unpause", "remove"}
+    assert {call: world.engine.calls[call] - before[call] for call in touching} == dict.fromkeys(touching, 0)
+
+
+@given(hives())
+def test_who_is_to_run_runs_and_who_is_to_be_down_is_down(kinds: tuple[Kind, ...]) -> None:
+    """Except what somebody paused by hand, and what the engine says it is restarting."""
+    world = world_of(kinds)
+    world.settle()
+    for record in world.store.agents():
+        states = {
+            one.state
+            for one in world.engine.containers()
+            if one.labels.get(LABEL_INCARNATION) == record.incarnation
+        }
+        match record.desired:
+            case Desired.RUNNING:
+                assert states <= {EngineState.RUNNING, EngineState.PAUSED, EngineState.RESTARTING}
+                assert len(states) == 1
+            case Desired.STOPPED:
+                assert states <= set(_DOWN)
+            case Desired.UNSPAWNED:
+                assert not states
+
+
+def _addressed(decided: Plan) -> set[str]:
+    return {
+        container_id
+        for action in decided.actions
+        if not isinstance(action, RecordExit | Create | ClearIntent | Retire | Adopt)
+        and (container_id := action.container_id) is not None
+    }
+
+
+@given(hives(), st.lists(st.integers(1, 6), max_size=4))
+def test_nothing_that_is_not_ours_is_ever_touched(kinds: tuple[Kind, ...], crashes: list[int]) -> None:
+    world = world_of(kinds)
+    stranger = next(one for one in world.engine.containers() if one.name == "somebody")
+    before = (stranger.state, stranger.started_at)
+    for limit in [*crashes, None]:
+        decided = world.plan()
+        ours = {one.id for one in world.store.containers()}
+        assert _addressed(decided) <= ours - {stranger.id}
+        world.carry_out(decided, limit)
+    world.settle()
+    assert (stranger.state, stranger.started_at) == before
+    assert stranger in world.engine.containers()
+
+
+UNSEEN = st.sampled_from(
+    [
+        {"roster": Absent()},
+        {"roster": Unreadable("half written")},
+        {"repos": Unknown("repos/ is not mounted")},
+        {"containers": Unknown("the engine does not answer")},
+        {"repos": Unknown("repos/ is not mounted"), "roster": Absent()},
+        {"containers": Unknown("the engine does not answer"), "roster": Unreadable("half written")},
+    ]
+)
+
+
+def _has_orphan(world: World) -> None:
+    """Leave a running container of an incarnation that has ended."""
+    record = world.add(name("orphan"), Desired.RUNNING, None, is_root=False)
+    world.bring(record, EngineState.RUNNING)
+    world.store.end_agent(record.incarnation, world.now, is_purged=False)
+    world.repos.discard(record.name)
+
+
+@given(hives(may_wish=False), UNSEEN, st.sets(st.integers(0, 3)))
+def test_what_was_not_seen_ends_nothing(
+    kinds: tuple[Kind, ...], unseen: dict[str, object], without_repo: set[int]
+) -> None:
+    """Whoever is up stays up, nobody leaves, and with an input unknown nothing is published."""
+    kinds = tuple(
+        kind
+        if kind.desired is not Desired.STOPPED
+        else Kind(Desired.RUNNING, None, kind.state, kind.parent, True)
+        for kind in kinds
+    )
+    world = world_of(kinds)
+    _has_orphan(world)
+    for number in without_repo:
+        world.repos -= {one.name for one in world.store.agents()[number : number + 1]}
+    states = {one.id: one.state for one in world.engine.containers()}
+    decided = plan(world.desired(), world.observed(**unseen), world.now)  # type: ignore[arg-type]
+    assert not [action for action in decided.actions if isinstance(action, Stop | Retire)]
+    for one in decided.agents:
+        removed = [action for action in one.actions if isinstance(action, Remove)]
+        assert all(states[action.container_id] in _DOWN for action in removed)
+        assert not removed or any(isinstance(action, Create) for action in one.actions)
+    if set(unseen) & {"repos", "containers"}:
+        assert decided.roster is None
+        assert decided.is_partial
+    if "containers" in unseen:
+        assert decided.agents == () or all(isinstance(action, Adopt) for action in decided.actions)
+
+
+@given(hives(), st.lists(st.integers(1, 9), min_size=1, max_size=4))
+def test_a_daemon_killed_at_any_step_comes_to_the_same_end(
+    kinds: tuple[Kind, ...], crashes: list[int]
+) -> None:
+    undisturbed, killed = world_of(kinds), world_of(kinds)
+    undisturbed.settle()
+    for limit in crashes:
+        killed.carry_out(killed.plan(), limit)
+        killed.finish_removals()
+    killed.settle()
+    assert killed.outcome() == undisturbed.outcome()
+    assert killed.file == undisturbed.file
+
+
+@given(hives(), st.integers(1, 9))
+def test_no_container_is_stopped_twice_for_one_wish(kinds: tuple[Kind, ...], crash_after: int) -> None:
+    """A daemon killed between writing a stop down and asking for it asks again; one that asked does not."""
+    world = world_of(kinds)
+    world.carry_out(world.plan(), crash_after)
+    world.settle()
+    assert all(count == 1 for count in world.stops.values())
+    names = [one.name for one in world.engine.containers()]
+    assert len(names) == len(set(names))
+
+
+@given(hives(may_wish=False), st.integers(0, 3))
+def test_what_runs_undisturbed_is_never_restarted(kinds: tuple[Kind, ...], passes: int) -> None:
+    world = world_of(kinds)
+    wanted = {one.incarnation for one in world.store.agents() if one.desired is Desired.RUNNING}
+    up = {
+        one.id: one.started_at
+        for one in world.engine.containers()
+        if one.state is EngineState.RUNNING and one.labels.get(LABEL_INCARNATION) in wanted
+    }
+    for _ in range(passes + 1):
+        world.carry_out(world.plan())
+    assert up.items() <= {one.id: one.started_at for one in world.engine.containers()}.items()
