@@ -50,6 +50,25 @@ class LifecycleRequest(_Request):
     now: bool = False
 
 
+class StopAllRequest(_Request):
+    """Stop every agent that was spawned. `now` skips the grace."""
+
+    now: bool = False
+
+
+class QuarantineRequest(_Request):
+    """Put agents into quarantine, or release them; with `subtree` those below them too."""
+
+    names: list[str]
+    subtree: bool = False
+
+
+class PauseAnswer(_Request):
+    """Whether automation is off now."""
+
+    paused: bool
+
+
 class ReconcileRequest(_Request):
     """Run a pass, or with `dry_run` only say what it would do."""
 
@@ -214,8 +233,17 @@ class ErrorBody(_Answer):
     hint: str
 
 
+class StepBody(_Answer):
+    """One thing that was done for a change."""
+
+    at: str
+    agent: str | None
+    kind: str
+    text: str
+
+
 class ChangeAnswer(_Answer):
-    """A long-running mutation."""
+    """A long-running mutation. `steps` is null in lists."""
 
     id: str
     kind: str
@@ -224,6 +252,39 @@ class ChangeAnswer(_Answer):
     started_at: str
     finished_at: str | None
     error: ErrorBody | None
+    steps: list[StepBody] | None = None
+
+
+class AuditAnswer(_Answer):
+    """Audit records, oldest first, and the head to keep elsewhere as SEQ:HASH."""
+
+    records: list[dict[str, Any]]
+    head: str
+
+
+class AuditVerdict(_Answer):
+    """Whether the chain holds: its length and head, or the fault."""
+
+    ok: bool
+    records: int
+    head: str | None
+    fault: str | None
+
+
+class ExplainAnswer(_Answer):
+    """A decision, the rule behind it, and what would allow it."""
+
+    allowed: bool
+    decision: str
+    rule: str
+    remedy: str
+
+
+class WhyAnswer(_Answer):
+    """The present state of an agent in one sentence, and how it came to it, oldest first."""
+
+    summary: str
+    sentences: list[str]
 
 
 class PlannedAction(_Answer):

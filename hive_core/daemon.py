@@ -25,10 +25,13 @@ import uvicorn
 
 from hive_core import __version__
 from hive_core.adapters.agent_dirs import AgentDirs
+from hive_core.adapters.audit import AuditLog
 from hive_core.adapters.clock import Clock, boot_time
 from hive_core.adapters.docker import DockerEngine
+from hive_core.adapters.evidence import EvidenceRoom
 from hive_core.adapters.files import check_parent, make_dir, read_roster
 from hive_core.adapters.git_process import GitLimits
+from hive_core.adapters.journal import Journal
 from hive_core.adapters.meta import MetaRepo
 from hive_core.adapters.repos import ConfigRepos
 from hive_core.adapters.run_dirs import RunDirs
@@ -37,10 +40,12 @@ from hive_core.adapters.store import Store
 from hive_core.adapters.subids import require_free, reserve
 from hive_core.adapters.systemd import notify_stopping
 from hive_core.adapters.watch import DirectoryWatch
+from hive_core.domain.changes import Change
 from hive_core.domain.errors import Conflict, EngineUnavailable, HiveError, HostUnsuitable, InvalidSettings
 from hive_core.domain.observed import Unknown
 from hive_core.domain.roster import Shape
 from hive_core.engine.apply import Applier
+from hive_core.engine.audit import Audit
 from hive_core.engine.changes import Changes
 from hive_core.engine.config import ConfigSource
 from hive_core.engine.creation import Creation
@@ -227,13 +232,25 @@ class Assembly:
         self.is_new = is_new
         self.clock = Clock()
         self.events = EventLog(store, self.clock)
-        self.changes = Changes(self.clock)
+        self.audit = Audit(AuditLog(places.data / "audit"), self.clock)
+        self.changes = Changes(self.clock, Journal(store), self._told_of_change)
+        self.events.change_of = self.changes.of_agent
+        self.evidence = EvidenceRoom(places.data / "evidence", store)
         self.run_dirs = RunDirs(places.run)
         self.dirs = AgentDirs(places.data / "agents")
         self.meta = MetaRepo(places.data / "meta")
         self.engine = DockerEngine(str(settings.engine.socket), settings.engine.call_timeout_s)
         limits = GitLimits(wall_s=settings.git.timeout_s)
         self.repos = ConfigRepos(places.data / "repos", accounts.git_uid, accounts.git_gid, limits)
+
+    def _told_of_change(self, change: Change) -> None:
+        """Put the end of a change into the audit; what is over can no longer be refused for that."""
+        texts = "; ".join(part.text for part in change.parts if part.text)
+        text = change.error.message if change.error is not None else texts
+        try:
+            self.audit.ended(change.id, change.kind, change.state.value, text)
+        except HiveError as fault:
+            log.error("%s", fault.message)
 
     def prepare_host(self) -> None:
         """Make what is missing on disk and below the run directory; safe while agents run."""
@@ -288,6 +305,7 @@ class Assembly:
             self.run_dirs,
             self.config,
             self.events,
+            self.evidence,
             self.clock,
             self.observer.forget,
         )
@@ -382,6 +400,9 @@ class Assembly:
             creation,
             self.changes,
             self.events,
+            self.audit,
+            self.evidence,
+            self.publisher,
             Doctor(self.settings, self.engine, self.run_dirs, lambda: self.directory_watch.problem),
             self.clock,
         )

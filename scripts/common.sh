@@ -80,16 +80,21 @@ _venv_is_ours() {
     [ "$now" = "$(cat "$HIVE_VENV/.hive-identity")" ] && [ "${now%% *}" = "$HIVE_VENV" ]
 }
 
-_create_venv() {
+# new_venv DIR [OPTION]...: an empty virtual environment of the first interpreter that is new enough.
+new_venv() {
     local python
-    python="$(_find_python)" || fail "cannot make .venv: no Python 3.11 or later found"
-    say "making .venv with $("$python" -V)"
+    python="$(_find_python)" || fail "cannot make $1: no Python 3.11 or later found"
+    say "making $1 with $("$python" -V)"
     if ! "$python" -c 'import ensurepip' 2>/dev/null; then
         # Debian keeps ensurepip apart from its python3.
         apt_need "$("$python" -c 'import sys; print(f"python3.{sys.version_info[1]}-venv")')"
     fi
-    rm -rf "$HIVE_VENV"
-    "$python" -m venv "$HIVE_VENV" || fail "cannot make .venv: see above"
+    rm -rf "$1"
+    "$python" -m venv "${@:2}" "$1" || fail "cannot make $1: see above"
+}
+
+_create_venv() {
+    new_venv "$HIVE_VENV"
     _venv_identity >"$HIVE_VENV/.hive-identity"
 }
 

@@ -66,4 +66,39 @@ MIGRATIONS: tuple[str, ...] = (
         fields TEXT NOT NULL
     );
     """,
+    """
+    ALTER TABLE agents ADD COLUMN previous_spec TEXT;
+    ALTER TABLE agents ADD COLUMN quarantined_at TEXT;
+
+    CREATE TABLE changes (
+        id TEXT PRIMARY KEY,
+        kind TEXT NOT NULL,
+        asked_by TEXT NOT NULL,
+        key TEXT UNIQUE,
+        state TEXT NOT NULL,
+        parts TEXT NOT NULL,
+        error TEXT,
+        started_at TEXT NOT NULL,
+        finished_at TEXT
+    ) WITHOUT ROWID;
+    CREATE INDEX changes_started ON changes (started_at);
+
+    ALTER TABLE events ADD COLUMN change_id TEXT;
+    CREATE INDEX events_change ON events (change_id) WHERE change_id IS NOT NULL;
+    CREATE INDEX events_agent ON events (agent, seq) WHERE agent IS NOT NULL;
+
+    -- What is kept of a container before it is removed; its log is a file.
+    CREATE TABLE evidence (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        incarnation TEXT NOT NULL REFERENCES agents (incarnation),
+        container_id TEXT NOT NULL,
+        kept_at TEXT NOT NULL,
+        exit_code INTEGER NOT NULL,
+        oom_killed INTEGER NOT NULL,
+        reason TEXT NOT NULL,
+        differing TEXT NOT NULL,
+        log_file TEXT
+    );
+    CREATE INDEX evidence_incarnation ON evidence (incarnation, id);
+    """,
 )

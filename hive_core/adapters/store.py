@@ -12,10 +12,18 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from functools import lru_cache
+from datetime import datetime
 from pathlib import Path
 
+from hive_core.adapters.rows import (
+    agent_record,
+    container_record,
+    event_record,
+    exit_record,
+    moment,
+    stamp,
+    when,
+)
 from hive_core.adapters.schema import MIGRATIONS
 from hive_core.domain.agents import (
     AgentRecord,
@@ -24,31 +32,17 @@ from hive_core.domain.agents import (
     ExitKind,
     ExitRecord,
     Intent,
-    IntentKind,
     Outage,
 )
 from hive_core.domain.errors import HostUnsuitable, NameUnavailable, StoreUnusable
 from hive_core.domain.events import Event
 from hive_core.domain.names import AgentName
-from hive_core.domain.spec import ContainerSpec, dump, load, spec_hash
+from hive_core.domain.spec import ContainerSpec, dump, spec_hash
 
 KEPT_EVENTS = 10_000
 KEPT_EXITS = 50
 KEPT_OUTAGES = 20
 _TRIM_EVERY = 500
-
-
-def _stamp(at: datetime | None) -> str | None:
-    """Return fixed-width UTC text that sorts as time does."""
-    return None if at is None else at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def _moment(text: str | None) -> datetime | None:
-    return None if text is None else datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
-
-
-def _when(text: str) -> datetime:
-    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
 
 
 class Store:
@@ -91,9 +85,30 @@ class Store:
                 f"the store {self._path} has version {version}; this hive knows up to {len(MIGRATIONS)}",
                 "run the newer hive again, or restore the copy it made before it changed the store",
             )
+        if 0 < version < len(MIGRATIONS):
+            self._copy_before(version)
         for number in range(version, len(MIGRATIONS)):
             step = f"BEGIN IMMEDIATE; {MIGRATIONS[number]}; PRAGMA user_version={number + 1}; COMMIT;"
             self._db.executescript(step)
+
+    def _copy_before(self, version: int) -> None:
+        """Keep the store as the older hive knew it: the way back, should the newer one not suit."""
+        kept = self._path.with_name(f"{self._path.name}.v{version}")
+        copy = sqlite3.connect(kept)
+        try:
+            self._db.backup(copy)
+        finally:
+            copy.close()
+        kept.chmod(0o600)
+
+    def backup(self, target: Path) -> None:
+        """Write a consistent copy of the whole store to a new file, while it is in use."""
+        copy = sqlite3.connect(target)
+        try:
+            with self._lock:
+                self._db.backup(copy)
+        finally:
+            copy.close()
 
     def close(self) -> None:
         """Close the database; the store is not used afterwards."""
@@ -101,7 +116,7 @@ class Store:
             self._db.close()
 
     @contextmanager
-    def transaction(self, *, is_note: bool = False) -> Iterator[None]:
+    def transaction(self, *, is_note: bool = False) -> Iterator[sqlite3.Connection]:
         """Make every write inside one durable step: all of them happen, or none.
 
         `is_note`: nothing that is kept in memory changes. Raises `StoreUnusable` when the disk is full, or
@@ -112,7 +127,7 @@ class Store:
             try:
                 if self._depth == 1:
                     self._db.execute("BEGIN IMMEDIATE")
-                yield
+                yield self._db
                 if self._depth == 1:
                     self._db.execute("COMMIT")
             except BaseException as fault:
@@ -127,6 +142,12 @@ class Store:
                 self._depth -= 1
                 if not is_note:
                     self._agents = self._containers = None
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Hold the connection for a read."""
+        with self._lock:
+            yield self._db
 
     # ---- facts ---------------------------------------------------------------------------------------------
 
@@ -152,7 +173,7 @@ class Store:
             if self._agents is None:
                 exits = self._exits()
                 rows = self._db.execute("SELECT * FROM agents WHERE ended_at IS NULL ORDER BY name")
-                self._agents = tuple(_agent(row, exits.get(row["incarnation"], ())) for row in rows)
+                self._agents = tuple(agent_record(row, exits.get(row["incarnation"], ())) for row in rows)
             return self._agents
 
     def agent(self, name: AgentName) -> AgentRecord | None:
@@ -200,7 +221,7 @@ class Store:
                         record.uid,
                         record.parent,
                         record.is_root,
-                        _stamp(record.created_at),
+                        stamp(record.created_at),
                         record.desired.value,
                         record.desired_reason,
                     ),
@@ -228,10 +249,10 @@ class Store:
                     desired.value,
                     reason,
                     intent.kind.value if intent else None,
-                    _stamp(intent.at) if intent else None,
+                    stamp(intent.at) if intent else None,
                     intent.grace_s if intent else None,
                     intent.purge if intent else None,
-                    _stamp(crashes_reset_at),
+                    stamp(crashes_reset_at),
                     incarnation,
                 ),
             )
@@ -242,16 +263,36 @@ class Store:
             self._db.execute(
                 "UPDATE agents SET intent = NULL, intent_at = NULL, intent_grace_s = NULL, "
                 "intent_purge = NULL WHERE incarnation = ? AND intent = ? AND intent_at = ?",
-                (incarnation, intent.kind.value, _stamp(intent.at)),
+                (incarnation, intent.kind.value, stamp(intent.at)),
             )
 
-    def set_applied(self, incarnation: str, spec: ContainerSpec) -> None:
-        """Set the full spec the agent is to run with."""
+    def set_applied(
+        self, incarnation: str, spec: ContainerSpec, previous: ContainerSpec | None = None
+    ) -> None:
+        """Set the full spec the agent is to run with, and the one to go back to should it not start."""
         with self.transaction():
             self._db.execute(
-                "UPDATE agents SET applied_spec = ?, applied_hash = ?, applied_commit = ? "
+                "UPDATE agents SET applied_spec = ?, applied_hash = ?, applied_commit = ?, previous_spec = ? "
                 "WHERE incarnation = ?",
-                (dump(spec), spec_hash(spec), spec.commit, incarnation),
+                (
+                    dump(spec),
+                    spec_hash(spec),
+                    spec.commit,
+                    None if previous is None else dump(previous),
+                    incarnation,
+                ),
+            )
+
+    def forget_previous(self, incarnation: str) -> None:
+        """Drop the spec to go back to: the applied one has proved itself."""
+        with self.transaction():
+            self._db.execute("UPDATE agents SET previous_spec = NULL WHERE incarnation = ?", (incarnation,))
+
+    def set_quarantined(self, incarnation: str, at: datetime | None) -> None:
+        """Put an agent into quarantine, or with None out of it."""
+        with self.transaction():
+            self._db.execute(
+                "UPDATE agents SET quarantined_at = ? WHERE incarnation = ?", (stamp(at), incarnation)
             )
 
     def end_agent(self, incarnation: str, at: datetime, *, is_purged: bool) -> None:
@@ -264,7 +305,7 @@ class Store:
                 return
             self._db.execute(
                 "UPDATE agents SET ended_at = ?, is_purged = ?, intent = NULL WHERE incarnation = ?",
-                (_stamp(at), is_purged, incarnation),
+                (stamp(at), is_purged, incarnation),
             )
             self._db.execute(
                 "UPDATE agents SET parent = ? WHERE parent = ? AND ended_at IS NULL",
@@ -281,7 +322,7 @@ class Store:
         )
         with self._lock:
             if self._containers is None:
-                self._containers = tuple(_container(row) for row in self._db.execute(query))
+                self._containers = tuple(container_record(row) for row in self._db.execute(query))
             return self._containers
 
     def journal_create(self, nonce: str, incarnation: str, at: datetime) -> None:
@@ -289,7 +330,7 @@ class Store:
         with self.transaction():
             self._db.execute(
                 "INSERT INTO containers (nonce, incarnation, created_at) VALUES (?, ?, ?)",
-                (nonce, incarnation, _stamp(at)),
+                (nonce, incarnation, stamp(at)),
             )
 
     def confirm_create(self, nonce: str, container_id: str) -> None:
@@ -320,7 +361,7 @@ class Store:
         """Write down that hive stops a container, before it does: the exit that follows is no crash."""
         with self.transaction():
             self._db.execute(
-                "UPDATE containers SET stop_requested_at = ? WHERE id = ?", (_stamp(at), container_id)
+                "UPDATE containers SET stop_requested_at = ? WHERE id = ?", (stamp(at), container_id)
             )
 
     # ---- exits and outages ---------------------------------------------------------------------------------
@@ -336,9 +377,9 @@ class Store:
                 "INSERT OR IGNORE INTO exits VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     one.container_id,
-                    _stamp(one.finished_at),
+                    stamp(one.finished_at),
                     incarnation,
-                    _stamp(one.started_at),
+                    stamp(one.started_at),
                     one.exit_code,
                     one.oom_killed,
                     one.kind.value,
@@ -356,14 +397,14 @@ class Store:
     def _exits(self) -> dict[str, tuple[ExitRecord, ...]]:
         found: dict[str, list[ExitRecord]] = {}
         for row in self._db.execute("SELECT * FROM exits ORDER BY finished_at"):
-            found.setdefault(row["incarnation"], []).append(_exit(row))
+            found.setdefault(row["incarnation"], []).append(exit_record(row))
         return {incarnation: tuple(exits) for incarnation, exits in found.items()}
 
     def outages(self) -> tuple[Outage, ...]:
         """Return the last times the engine was away, oldest first."""
         with self._lock:
             rows = self._db.execute("SELECT * FROM outages ORDER BY lost_at").fetchall()
-        return tuple(Outage(_when(row["lost_at"]), _moment(row["returned_at"])) for row in rows)
+        return tuple(Outage(when(row["lost_at"]), moment(row["returned_at"])) for row in rows)
 
     def open_outage(self, at: datetime) -> None:
         """Remember that the engine went away, unless it is away already."""
@@ -371,7 +412,7 @@ class Store:
             self._db.execute(
                 "INSERT INTO outages SELECT ?, NULL WHERE NOT EXISTS "
                 "(SELECT 1 FROM outages WHERE returned_at IS NULL)",
-                (_stamp(at),),
+                (stamp(at),),
             )
 
     def close_outage(self, at: datetime) -> None:
@@ -381,7 +422,7 @@ class Store:
         if away is None:
             return
         with self.transaction(is_note=True):
-            self._db.execute("UPDATE outages SET returned_at = ? WHERE returned_at IS NULL", (_stamp(at),))
+            self._db.execute("UPDATE outages SET returned_at = ? WHERE returned_at IS NULL", (stamp(at),))
             self._db.execute(
                 "DELETE FROM outages WHERE lost_at NOT IN "
                 "(SELECT lost_at FROM outages ORDER BY lost_at DESC LIMIT ?)",
@@ -397,12 +438,13 @@ class Store:
         agent: AgentName | None,
         text: str,
         fields: Mapping[str, str | int | bool | None],
+        change_id: str | None = None,
     ) -> Event:
         """Append an event and return it with its number; old ones are dropped now and then."""
         with self.transaction(is_note=True):
             self._db.execute(
-                "INSERT INTO events (at, kind, agent, text, fields) VALUES (?, ?, ?, ?, ?)",
-                (_stamp(at), kind, agent, text, json.dumps(dict(fields))),
+                "INSERT INTO events (at, kind, agent, text, fields, change_id) VALUES (?, ?, ?, ?, ?, ?)",
+                (stamp(at), kind, agent, text, json.dumps(dict(fields)), change_id),
             )
             seq = int(self._db.execute("SELECT last_insert_rowid()").fetchone()[0])
             if seq % _TRIM_EVERY == 0:
@@ -413,67 +455,22 @@ class Store:
         """Return the first `limit` events after a number, oldest first."""
         query = "SELECT * FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
         with self._lock:
-            return tuple(_event(row) for row in self._db.execute(query, (seq, limit)))
+            return tuple(event_record(row) for row in self._db.execute(query, (seq, limit)))
+
+    def events_of_change(self, change_id: str) -> tuple[Event, ...]:
+        """Return the steps of a change that are still kept, oldest first."""
+        query = "SELECT * FROM events WHERE change_id = ? ORDER BY seq"
+        with self._lock:
+            return tuple(event_record(row) for row in self._db.execute(query, (change_id,)))
+
+    def events_of_agent(self, agent: AgentName, limit: int) -> tuple[Event, ...]:
+        """Return the last events of an agent, oldest first."""
+        query = "SELECT * FROM (SELECT * FROM events WHERE agent = ? ORDER BY seq DESC LIMIT ?) ORDER BY seq"
+        with self._lock:
+            return tuple(event_record(row) for row in self._db.execute(query, (agent, limit)))
 
     def last_events(self, limit: int) -> tuple[Event, ...]:
         """Return the last `limit` events, oldest first."""
         query = "SELECT * FROM (SELECT * FROM events ORDER BY seq DESC LIMIT ?) ORDER BY seq"
         with self._lock:
-            return tuple(_event(row) for row in self._db.execute(query, (limit,)))
-
-
-@lru_cache(maxsize=2048)
-def _spec(text: str) -> ContainerSpec:
-    """Return the stored spec; the same text gives the same object, which makes comparing it cheap."""
-    return load(text)
-
-
-def _agent(row: sqlite3.Row, exits: tuple[ExitRecord, ...]) -> AgentRecord:
-    intent = None
-    if row["intent"] is not None:
-        kind = IntentKind(row["intent"])
-        intent = Intent(kind, _when(row["intent_at"]), row["intent_grace_s"], bool(row["intent_purge"]))
-    return AgentRecord(
-        name=AgentName(row["name"]),
-        incarnation=row["incarnation"],
-        uid=row["uid"],
-        parent=None if row["parent"] is None else AgentName(row["parent"]),
-        is_root=bool(row["is_root"]),
-        created_at=_when(row["created_at"]),
-        desired=Desired(row["desired"]),
-        desired_reason=row["desired_reason"],
-        intent=intent,
-        applied=None if row["applied_spec"] is None else _spec(row["applied_spec"]),
-        applied_hash=row["applied_hash"],
-        applied_commit=row["applied_commit"],
-        crashes_reset_at=_moment(row["crashes_reset_at"]),
-        exits=exits,
-    )
-
-
-def _container(row: sqlite3.Row) -> ContainerRecord:
-    return ContainerRecord(
-        nonce=row["nonce"],
-        incarnation=row["incarnation"],
-        agent=AgentName(row["agent"]),
-        id=row["id"],
-        created_at=_when(row["created_at"]),
-        stop_requested_at=_moment(row["stop_requested_at"]),
-    )
-
-
-def _exit(row: sqlite3.Row) -> ExitRecord:
-    return ExitRecord(
-        container_id=row["container_id"],
-        started_at=_moment(row["started_at"]),
-        finished_at=_when(row["finished_at"]),
-        exit_code=row["exit_code"],
-        oom_killed=bool(row["oom_killed"]),
-        kind=ExitKind(row["kind"]),
-        text=row["text"],
-    )
-
-
-def _event(row: sqlite3.Row) -> Event:
-    agent = None if row["agent"] is None else AgentName(row["agent"])
-    return Event(row["seq"], _when(row["at"]), row["kind"], agent, row["text"], json.loads(row["fields"]))
+            return tuple(event_record(row) for row in self._db.execute(query, (limit,)))

@@ -91,7 +91,7 @@ class AgentRecord:
     `applied` is the full spec the agent is to run with, `applied_hash` its hash and `applied_commit` its
     config commit; all None before the first spawn. `exits` are its recent ends, oldest first; those before
     `crashes_reset_at` no longer count. `desired_reason` says who asked for the present desired state, in
-    words.
+    words. `previous` is the spec that ran before an update, kept until the new one has proved itself.
     """
 
     name: AgentName
@@ -108,6 +108,8 @@ class AgentRecord:
     applied_commit: str | None
     crashes_reset_at: datetime | None
     exits: tuple[ExitRecord, ...]
+    previous: ContainerSpec | None = None
+    quarantined_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,13 @@ from typing import assert_never
 
 from hive_core.adapters.agent_dirs import AgentDirs
 from hive_core.adapters.clock import Clock
+from hive_core.adapters.evidence import Evidence, EvidenceRoom
 from hive_core.adapters.files import check_source
 from hive_core.adapters.repos import ConfigRepos
 from hive_core.adapters.run_dirs import RunDirs
 from hive_core.adapters.store import Store
 from hive_core.domain.agents import AgentRecord, Desired, ExitKind, ExitRecord, IntentKind
+from hive_core.domain.changes import ROLLED_BACK
 from hive_core.domain.errors import (
     Conflict,
     EngineRefused,
@@ -41,6 +43,7 @@ from hive_core.domain.spec import (
     LABEL_SPEC,
     STATE,
     ContainerSpec,
+    differing_fields,
     spec_hash,
 )
 from hive_core.engine.config import ConfigSource
@@ -48,11 +51,14 @@ from hive_core.engine.event_log import EventLog
 from hive_core.planning.actions import (
     Action,
     Adopt,
+    Approve,
     ClearIntent,
     Create,
+    Pause,
     RecordExit,
     Remove,
     Retire,
+    RollBack,
     Start,
     Stop,
     Unpause,
@@ -64,6 +70,7 @@ log = logging.getLogger(__name__)
 _FILE_TARGETS = frozenset({"/etc/passwd", "/etc/group"})
 _OWNED_TARGETS = frozenset({STATE, HOME})
 _KILLED = 137
+_EVIDENCE_LINES = 10_000
 
 
 class StartFailed(HiveError):
@@ -91,6 +98,7 @@ class Applier:
         run_dirs: RunDirs,
         config: ConfigSource,
         events: EventLog,
+        evidence: EvidenceRoom,
         clock: Clock,
         forget: Callable[[str], None],
     ) -> None:
@@ -102,6 +110,7 @@ class Applier:
         self._run_dirs = run_dirs
         self._config = config
         self._events = events
+        self._evidence = evidence
         self._clock = clock
         self._forget = forget
         self._start_slots = threading.BoundedSemaphore(settings.reconcile.start_workers)
@@ -120,8 +129,12 @@ class Applier:
 
     def _one(self, action: Action, run: _Run) -> None:
         match action:
-            case Create() | Start() | Stop() | Unpause() | Remove():
+            case Create() | Start() | Stop() | Pause() | Unpause() | Remove():
                 self._on_container(action, run)
+            case RollBack():
+                self._roll_back(action, run)
+            case Approve():
+                self._store.forget_previous(action.incarnation)
             case RecordExit():
                 self._record_exit(action)
             case ClearIntent():
@@ -133,7 +146,7 @@ class Applier:
             case _:
                 assert_never(action)
 
-    def _on_container(self, action: Create | Start | Stop | Unpause | Remove, run: _Run) -> None:
+    def _on_container(self, action: Create | Start | Stop | Pause | Unpause | Remove, run: _Run) -> None:
         match action:
             case Create():
                 self._create(action, run)
@@ -141,6 +154,9 @@ class Applier:
                 self._start(action, run)
             case Stop():
                 self._stop(action, run)
+            case Pause():
+                self._engine.pause(action.container_id)
+                self._done(action.container_id, "frozen", action.agent, action.reason)
             case Unpause():
                 self._engine.unpause(action.container_id)
                 self._done(action.container_id, "resumed", action.agent, action.reason)
@@ -291,9 +307,46 @@ class Applier:
         )
 
     def _remove(self, action: Remove) -> None:
+        self._keep_evidence(action)
         self._engine.remove(action.container_id)
         self._store.forget_container(action.container_id)
         self._done(action.container_id, "container_removed", action.agent, action.reason)
+
+    def _keep_evidence(self, action: Remove) -> None:
+        """Keep how a container ended and the last of its log; what cannot be kept holds up nothing."""
+        known = next((one for one in self._store.containers() if one.id == action.container_id), None)
+        if known is None:
+            return
+        try:
+            detail = self._engine.inspect(action.container_id)
+            found = Evidence(
+                action.container_id,
+                self._clock.now(),
+                detail.exit_code,
+                detail.oom_killed,
+                action.reason,
+                self._differing(action.agent, detail),
+                None,
+            )
+            log_chunks = self._engine.logs(action.container_id, _EVIDENCE_LINES, follow=False)
+            self._evidence.keep(known.incarnation, found, log_chunks)
+        except (HiveError, OSError) as fault:
+            log.warning("no evidence is kept of the container of %s: %s", action.agent, owned(fault).message)
+
+    def _differing(self, name: AgentName, detail: ContainerDetail) -> tuple[str, ...]:
+        record = self._live(name)
+        if record is None or record.applied is None or record.previous is None:
+            return ()
+        is_previous = detail.labels.get(LABEL_SPEC) == spec_hash(record.previous)
+        return differing_fields(record.previous, record.applied) if is_previous else ()
+
+    def _roll_back(self, action: RollBack, run: _Run) -> None:
+        now = self._clock.now()
+        with self._store.transaction():
+            self._store.set_applied(action.incarnation, action.spec)
+            self._store.set_desired(action.incarnation, Desired.RUNNING, action.reason, crashes_reset_at=now)
+        run.word = f"{ROLLED_BACK} {action.reason}"
+        self._events.add("rolled_back", action.agent, action.reason, commit=action.spec.commit)
 
     def _clear_intent(self, action: ClearIntent) -> None:
         self._store.clear_intent(action.incarnation, action.intent)

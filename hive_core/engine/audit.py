@@ -47,7 +47,9 @@ class Audit:
         """Record a mutation before it has any effect; an operation that cannot be recorded is not done."""
         self._write("asked", caller, operation, target, detail)
 
-    def answered(self, caller: str, operation: str, target: str | None, outcome: str, **detail: str) -> None:
+    def answered(
+        self, caller: str, operation: str, target: str | None, outcome: str, **detail: str | None
+    ) -> None:
         """Record the answer: `accepted` with its change, or `refused` with its code."""
         self._write(outcome, caller, operation, target, detail)
 

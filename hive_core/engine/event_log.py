@@ -7,6 +7,7 @@ deadline, so a follower that goes away costs nothing.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from hive_core.adapters.clock import Clock
 from hive_core.adapters.store import Store
@@ -24,10 +25,12 @@ class EventLog:
         self._clock = clock
         self._arrived = threading.Condition()
         self._closed = False
+        self.change_of: Callable[[AgentName], str | None] = lambda _agent: None
 
     def add(self, kind: str, agent: AgentName | None, text: str, **fields: str | int | bool | None) -> Event:
-        """Append an event and wake the followers."""
-        event = self._store.add_event(self._clock.now(), kind, agent, text, fields)
+        """Append an event and wake the followers; a step of a running change is marked as such."""
+        change_id = None if agent is None else self.change_of(agent)
+        event = self._store.add_event(self._clock.now(), kind, agent, text, fields, change_id)
         with self._arrived:
             self._arrived.notify_all()
         return event
@@ -35,6 +38,10 @@ class EventLog:
     def last(self, limit: int) -> tuple[Event, ...]:
         """Return the last events, oldest first."""
         return self._store.last_events(min(limit, MAX_PAGE))
+
+    def steps(self, change_id: str) -> tuple[Event, ...]:
+        """Return what was done for a change so far, oldest first."""
+        return self._store.events_of_change(change_id)
 
     def after(self, seq: int, limit: int, wait_s: float) -> tuple[Event, ...]:
         """Return the events after a number; with none yet, wait up to `wait_s` for one."""

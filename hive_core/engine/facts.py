@@ -15,6 +15,7 @@ _SHAPE = "roster_shape"
 _PUBLISHED = "published_roster"
 _EDGES = "first_edges"
 _UIDS = "uid_range"
+_PAUSED = "paused"
 
 
 def claim_hive_id(store: Store, hive_id: str) -> bool:
@@ -93,3 +94,14 @@ def reserved_uids(store: Store) -> tuple[int, int] | None:
 def remember_uids(store: Store, start: int, count: int) -> None:
     """Keep the uid range this hive reserved."""
     store.set_fact(_UIDS, json.dumps([start, count]).encode())
+
+
+def paused_by(store: Store) -> str | None:
+    """Return who switched automation off, None while it is on."""
+    kept = store.fact(_PAUSED)
+    return None if kept is None else kept.decode()
+
+
+def remember_paused(store: Store, by: str | None) -> None:
+    """Switch automation off, or with None on again; it stays so over restarts."""
+    store.set_fact(_PAUSED, None if by is None else by.encode())

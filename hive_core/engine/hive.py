@@ -11,28 +11,36 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hive_core.adapters.clock import Clock
+from hive_core.adapters.evidence import EvidenceRoom
 from hive_core.adapters.repos import ConfigRepos
 from hive_core.adapters.store import Store
 from hive_core.domain.agents import AgentRecord
+from hive_core.domain.changes import Asked, Change
 from hive_core.domain.errors import Conflict, EngineRefused, NotFound
-from hive_core.domain.names import AgentName, container_name
+from hive_core.domain.names import AgentName, container_name, parse_name
 from hive_core.domain.observed import Unknown
+from hive_core.domain.operations import OPERATIONS
 from hive_core.domain.ports import Engine, ExecRequest, ExecSession
 from hive_core.domain.spec import HOME, STATE
-from hive_core.engine.changes import Change, Changes
+from hive_core.engine.audit import Audit
+from hive_core.engine.changes import Changes
 from hive_core.engine.config import ConfigSource
 from hive_core.engine.creation import Creation
 from hive_core.engine.doctor import Check, Doctor
 from hive_core.engine.event_log import EventLog
-from hive_core.engine.facts import published_roster
+from hive_core.engine.facts import paused_by, published_roster, remember_paused
+from hive_core.engine.history import Account, account
 from hive_core.engine.lifecycle import Lifecycle
+from hive_core.engine.publish import Publisher
 from hive_core.engine.reconcile import Reconciler
 from hive_core.engine.snapshot import Snapshot
 from hive_core.manifest import Manifest
 from hive_core.planning.actions import AgentView, Plan
+from hive_core.planning.authorise import AgentCaller, Explanation, Operator, explain
 from hive_core.settings import Settings
 
 MAX_TAIL = 10_000
+_HISTORY = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +70,9 @@ class Hive:
         creation: Creation,
         changes: Changes,
         events: EventLog,
+        audit: Audit,
+        evidence: EvidenceRoom,
+        publisher: Publisher,
         doctor: Doctor,
         clock: Clock,
     ) -> None:
@@ -70,6 +81,9 @@ class Hive:
         self.creation = creation
         self.changes = changes
         self.events = events
+        self.audit = audit
+        self._evidence = evidence
+        self._publisher = publisher
         self._store = store
         self._engine = engine
         self._repos = repos
@@ -129,17 +143,58 @@ class Hive:
         """Return what a pass would do now."""
         return self._reconciler.preview()
 
-    def reconcile(self) -> Change:
+    def reconcile(self, asked: Asked) -> Change:
         """Ask for a pass; the change is done when a pass from now on left nothing in flight."""
-        change = self.changes.begin("reconcile", ())
+        known = self.changes.same_as_before("reconcile", asked.key)
+        if known is not None:
+            return known
+        change = self.changes.release(self.changes.begin("reconcile", (), asked))
         self._reconciler.wake()
         return change
+
+    def set_paused(self, is_paused: bool, by: str) -> None:
+        """Switch automation off or on. While it is off, passes look, and do only what is asked for."""
+        if (paused_by(self._store) is not None) is is_paused:
+            return
+        remember_paused(self._store, by if is_paused else None)
+        word = "paused" if is_paused else "resumed"
+        self.events.add(f"automation_{word}", None, f"automation was {word} by {by}")
+        self._reconciler.wake()
 
     def logs(self, untrusted_name: object, tail: int, follow: bool) -> Iterator[bytes]:
         """Yield what an agent's program printed: the last lines, then new ones if asked."""
         record = self.lifecycle.require(untrusted_name)
         container_id = self._container_id(record, "read the logs of")
         return self._engine.logs(container_id, max(0, min(tail, MAX_TAIL)), follow)
+
+    def previous_log(self, untrusted_name: object) -> Iterator[bytes]:
+        """Yield the last of the log of the container that was removed last."""
+        record = self.lifecycle.require(untrusted_name)
+        kept = self._evidence.of(record.incarnation)
+        if not kept:
+            raise NotFound(f"no container of {record.name} was removed yet", f"hivectl logs {record.name}")
+        yield self._evidence.log(record.incarnation, kept[-1])
+
+    def account(self, untrusted_name: object, limit: int) -> Account:
+        """Return how an agent came to be as it is."""
+        record = self.lifecycle.require(untrusted_name)
+        view = self.snapshot.views.get(record.name)
+        if view is None:
+            raise Conflict(f"cannot tell of {record.name}: no pass has looked at it yet", "try again")
+        return account(view, self._store.events_of_agent(record.name, _HISTORY), limit)
+
+    def explain(
+        self, untrusted_caller: str, untrusted_operation: str, untrusted_target: str | None
+    ) -> Explanation:
+        """Return the decision on a call, as it would be taken now."""
+        operation = OPERATIONS.get(untrusted_operation)
+        if operation is None:
+            known = ", ".join(OPERATIONS)
+            raise NotFound(f"there is no operation {untrusted_operation[:40]!a}", f"known: {known}")
+        is_operator = untrusted_caller == "operator"
+        caller = Operator() if is_operator else AgentCaller(parse_name(untrusted_caller))
+        target = None if untrusted_target is None else parse_name(untrusted_target)
+        return explain(caller, operation, target, self._publisher.authority(), self.names())
 
     def exec(
         self, untrusted_name: object, argv: tuple[str, ...], *, tty: bool, rows: int, columns: int

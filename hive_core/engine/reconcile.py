@@ -25,7 +25,7 @@ from hive_core.domain.roster import state_word
 from hive_core.engine.changes import Changes, Sighting
 from hive_core.engine.dispatch import Dispatcher
 from hive_core.engine.event_log import EventLog
-from hive_core.engine.facts import first_edges, forget_first_edges
+from hive_core.engine.facts import first_edges, forget_first_edges, paused_by
 from hive_core.engine.observe import Observer
 from hive_core.engine.publish import Publisher
 from hive_core.engine.snapshot import EngineHealth, Phase, Snapshot
@@ -156,7 +156,7 @@ class Reconciler:
         return min(times)
 
     def _pass(self) -> None:
-        problems = self.housekeeping()
+        problems = () if paused_by(self._store) is not None else self.housekeeping()
         began = self._clock.monotonic()
         if self._look_again_at is not None and began >= self._look_again_at:
             self._look_again_at = None
@@ -165,6 +165,10 @@ class Reconciler:
         decided = plan(desired, observed, self._clock.now())
         if self._stopping.is_set():
             return
+        is_paused = paused_by(self._store) is not None
+        if is_paused:
+            asked_for = tuple(one for one in decided.agents if self._changes.of_agent(one.agent))
+            decided = replace(decided, agents=asked_for, roster=None)
         problems = (*problems, *self._publish(decided))
         self._dispatcher.submit(decided.agents)
         self._wake_at = decided.wake_at
@@ -231,6 +235,8 @@ class Reconciler:
     def _phase(self, decided: Plan, problems: tuple[Problem, ...]) -> Phase:
         if self._stopping.is_set():
             return Phase.STOPPING
+        if paused_by(self._store) is not None:
+            return Phase.PAUSED
         if decided.is_partial or any(one.code == _NOT_PUBLISHED for one in problems):
             return Phase.DEGRADED
         unfinished = (self._first_plan or frozenset()) & self._dispatcher.working().keys()

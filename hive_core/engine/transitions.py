@@ -16,6 +16,7 @@ from hive_core.planning.actions import (
     AgentState,
     AgentView,
     Create,
+    Pause,
     Remove,
     Retire,
     Start,
@@ -53,7 +54,7 @@ def under_way(action: Action) -> AgentState | None:
     match action:
         case Create() | Start() | Unpause():
             return AgentState.STARTING
-        case Stop():
+        case Stop() | Pause():
             return AgentState.STOPPING
         case Retire():
             return AgentState.REMOVING

@@ -65,6 +65,34 @@ class Unpause:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """Freeze a running container: the agent is in quarantine."""
+
+    agent: AgentName
+    container_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RollBack:
+    """Make the spec that ran before the applied one again: the new one does not start."""
+
+    agent: AgentName
+    incarnation: str
+    spec: ContainerSpec
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Approve:
+    """The applied spec has proved itself; there is no going back from it any more."""
+
+    agent: AgentName
+    incarnation: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Remove:
     """Remove a container that is down."""
 
@@ -102,7 +130,20 @@ class Adopt:
     reason: str
 
 
-Action = RecordExit | Create | Start | Stop | Unpause | Remove | ClearIntent | Retire | Adopt
+Action = (
+    RecordExit
+    | Create
+    | Start
+    | Stop
+    | Pause
+    | Unpause
+    | Remove
+    | RollBack
+    | Approve
+    | ClearIntent
+    | Retire
+    | Adopt
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,45 @@ def authorise(
     assert_never(caller)
 
 
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A verdict in words: the decision, the rule behind it, and what would turn it."""
+
+    is_allowed: bool
+    decision: str
+    rule: str
+    remedy: str
+
+
+def explain(
+    caller: Caller,
+    operation: Operation,
+    target: AgentName | None,
+    roster: Roster | None,
+    existing: Collection[AgentName],
+) -> Explanation:
+    """Return the verdict on a call in words, with what would allow it where anything would."""
+    verdict = authorise(caller, operation, target, roster, existing)
+    match verdict:
+        case Allowed():
+            return Explanation(True, "allowed", verdict.rule, "")
+        case NotReachable():
+            return Explanation(False, "answered not_found", verdict.rule, _remedy(operation, target, roster))
+        case NotPermitted():
+            return Explanation(False, "denied", verdict.rule, "nothing: no grant reaches it")
+    assert_never(verdict)
+
+
+def _remedy(operation: Operation, target: AgentName | None, roster: Roster | None) -> str:
+    if roster is None:
+        return "a published roster: the next pass writes it"
+    if target is not None and target not in roster:
+        return f"an agent '{target}'"
+    if operation.widened_by is not None:
+        return f"being above '{target}' in the roster, or holding {operation.widened_by}"
+    return f"being above '{target}' in the roster"
+
+
 def _operator(operation: Operation, target: AgentName | None, existing: Collection[AgentName]) -> Verdict:
     if Surface.ADMIN not in operation.surfaces:
         return NotPermitted(f"{operation.name} is not an operator's operation")

@@ -15,17 +15,21 @@ from hive_core.domain.observed import EngineState, OurContainer
 from hive_core.planning.actions import (
     Action,
     AgentState,
+    Approve,
     ClearIntent,
     Create,
+    Pause,
     RecordExit,
     Remove,
     Retire,
+    RollBack,
     Start,
     Stop,
     Unpause,
 )
 from hive_core.planning.crashes import classify_exit, crash_state
 from hive_core.planning.desired import DesiredState
+from hive_core.planning.probation import failure, proves_itself_at
 
 _DOWN = (EngineState.CREATED, EngineState.EXITED, EngineState.DEAD)
 
@@ -65,6 +69,8 @@ def plan_container(case: Case) -> Cell:
     record = case.record
     if record.intent is not None and record.intent.kind is IntentKind.REMOVE:
         return _remove(case, record.intent)
+    if record.quarantined_at is not None:
+        return _quarantined(case)
     match record.desired:
         case Desired.UNSPAWNED:
             return _unspawned(case)
@@ -79,6 +85,24 @@ def _unspawned(case: Case) -> Cell:
     if case.container is not None:
         return Cell((), AgentState.UNKNOWN, "has a container although it was never spawned; left alone")
     return Cell((), AgentState.UNSPAWNED, f"waits for: hivectl spawn {case.name}")
+
+
+def _quarantined(case: Case) -> Cell:
+    """Nothing runs and nothing is undone: frozen where it runs, left as it is where it has ended."""
+    container = case.container
+    text = f"in quarantine; hivectl release {case.name} ends it"
+    if container is None:
+        return Cell((), AgentState.STOPPED, text)
+    match container.state:
+        case EngineState.RUNNING:
+            return Cell((Pause(case.record.name, container.id, text),), AgentState.PAUSED, text)
+        case EngineState.PAUSED | EngineState.RESTARTING:
+            return Cell((), AgentState.PAUSED, text)
+        case EngineState.REMOVING:
+            return _removing(case)
+        case EngineState.CREATED | EngineState.EXITED | EngineState.DEAD:
+            return Cell(_new_exit(case, container), AgentState.STOPPED, text)
+    assert_never(container.state)
 
 
 def _remove(case: Case, intent: Intent) -> Cell:
@@ -137,6 +161,9 @@ def _stopped(case: Case) -> Cell:
 
 def _running(case: Case) -> Cell:
     container = case.container
+    failed = _go_back(case)
+    if failed is not None:
+        return failed
     if container is None:
         return _absent(case)
     wished = None if container.state is EngineState.REMOVING else _wish(case, container)
@@ -147,7 +174,7 @@ def _undisturbed(case: Case, container: OurContainer) -> Cell:
     """Return the cell of an agent that nobody wishes anything of but to run."""
     match container.state:
         case EngineState.RUNNING:
-            return Cell(_clear(case, "done"), AgentState.RUNNING, _why_running(case))
+            return _up(case, container)
         case EngineState.PAUSED:
             text = f"paused by hand; resume it with: hivectl start {case.name}"
             return Cell((), AgentState.PAUSED, text)
@@ -160,6 +187,40 @@ def _undisturbed(case: Case, container: OurContainer) -> Cell:
         case EngineState.REMOVING:
             return _removing(case)
     assert_never(container.state)
+
+
+def _up(case: Case, container: OurContainer) -> Cell:
+    """A container that runs: nothing to do, except to end a probation that was passed."""
+    reason, cleared = _why_running(case), _clear(case, "done")
+    proves_at = proves_itself_at(case.record, container)
+    if proves_at is None:
+        return Cell(cleared, AgentState.RUNNING, reason)
+    if proves_at > case.now:
+        return Cell(cleared, AgentState.RUNNING, reason, proves_at)
+    passed = Approve(case.record.name, case.incarnation, "the updated spec runs")
+    return Cell((*cleared, passed), AgentState.RUNNING, reason)
+
+
+def _go_back(case: Case) -> Cell | None:
+    """Return the way back to the spec that ran before, when the applied one shows that it does not run."""
+    record, container = case.record, case.container
+    if record.previous is None or (container is not None and container.state is EngineState.REMOVING):
+        return None
+    is_down = container is not None and container.state in _DOWN
+    ended = _new_exit(case, container) if container is not None and is_down else ()
+    found = failure(record, container, (*record.exits, *(one.exit for one in ended)))
+    if found is None or (container is not None and not is_down):
+        return None
+    reason = f"update failed: {found.text}"
+    clean_up = () if container is None else (Remove(record.name, container.id, reason),)
+    actions = (
+        *ended,
+        RollBack(record.name, case.incarnation, record.previous, reason),
+        *clean_up,
+        Create(record.name, case.incarnation, record.previous, reason),
+        Start(record.name, None, reason),
+    )
+    return Cell(actions, AgentState.STARTING, reason)
 
 
 def _why_running(case: Case) -> str:

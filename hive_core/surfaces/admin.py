@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from http import HTTPStatus
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
@@ -16,6 +16,7 @@ from hive_core import __version__
 from hive_core.domain.errors import HiveError, InvalidRequest, NotFound
 from hive_core.domain.operations import OPERATIONS
 from hive_core.engine.hive import Hive
+from hive_core.surfaces.audited import audited
 from hive_core.surfaces.bindings import ADMIN, WEBSOCKET
 from hive_core.surfaces.encode import error
 from hive_core.surfaces.gate import Gate
@@ -56,17 +57,19 @@ def admin_app(hive: Hive, operator_gid: int) -> FastAPI:
         if route.method == WEBSOCKET:
             app.add_api_websocket_route(route.path, route.handler)
             continue
+        operation = OPERATIONS[route.operation]
         app.add_api_route(
             route.path,
             route.handler,
+            dependencies=[Depends(audited(operation))] if operation.mutates else None,
             methods=[route.method],
             status_code=route.status,
-            summary=OPERATIONS[route.operation].summary,
+            summary=operation.summary,
             operation_id=f"{route.operation}_{route.handler.__name__}",
             **({"response_model": route.model} if route.model is not None else {}),
         )
     _add_error_handlers(app)
-    app.add_middleware(Gate, operator_gid=operator_gid, is_managed=hive.is_managed)
+    app.add_middleware(Gate, operator_gid=operator_gid, hive=hive)
     return app
 
 

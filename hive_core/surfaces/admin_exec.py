@@ -55,7 +55,7 @@ async def exec_(socket: WebSocket, name: str) -> None:
         code = await _converse(socket, session)
         if code is not None:
             await socket.send_text(json.dumps({"exit": code}))
-        await socket.close()
+            await socket.close()
     except HiveError as fault:
         await _say(socket, fault)
     except (WebSocketDisconnect, KeyError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Annotated
 
 from fastapi import Query, Request, Response
@@ -11,12 +12,19 @@ from fastapi.responses import StreamingResponse
 
 from hive_api.models import (
     AgentAnswer,
+    AuditAnswer,
+    AuditVerdict,
     ChangeAnswer,
     DoctorAnswer,
     EventBody,
+    ExplainAnswer,
     Seconds,
     StatusAnswer,
+    WhyAnswer,
 )
+from hive_core.adapters.audit import AuditDamaged
+from hive_core.domain.errors import InvalidRequest
+from hive_core.engine.audit import parse_head
 from hive_core.engine.event_log import MAX_PAGE
 from hive_core.surfaces import encode
 from hive_core.surfaces.threads import STREAMS, WAITERS, hive_of, in_thread
@@ -68,6 +76,50 @@ async def events(
     return [encode.event(one) for one in found]
 
 
+async def why(request: Request, name: str, limit: Annotated[int, Query(ge=1, le=100)] = 12) -> WhyAnswer:
+    """How an agent came to be as it is, in sentences."""
+    hive = hive_of(request)
+    found = await in_thread(lambda: hive.account(name, limit))
+    return WhyAnswer(summary=found.summary, sentences=list(found.sentences))
+
+
+async def explain(request: Request, caller: str, operation: str, target: str | None = None) -> ExplainAnswer:
+    """Whether a caller may do something, by which rule, and what would allow it."""
+    hive = hive_of(request)
+    found = await in_thread(lambda: hive.explain(caller, operation, target))
+    return ExplainAnswer(
+        allowed=found.is_allowed,
+        decision=found.decision,
+        rule=found.rule,
+        remedy=found.remedy,
+    )
+
+
+async def audit(
+    request: Request,
+    after: Annotated[int | None, Query(ge=0)] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
+) -> AuditAnswer:
+    """Audit records, oldest first: the last ones, or those after a number."""
+    log = hive_of(request).audit
+    found = await in_thread(lambda: log.records(-1 if after is None else after, limit))
+    head = log.head
+    return AuditAnswer(records=found, head=f"{head.seq}:{head.hash}")
+
+
+async def audit_verify(request: Request, head: str | None = None) -> AuditVerdict:
+    """Whether the audit chain holds, and contains the head that was kept elsewhere, if one is given."""
+    log = hive_of(request).audit
+    kept = None if head is None else parse_head(head)
+    if head is not None and kept is None:
+        raise InvalidRequest("cannot verify: a head is written SEQ:HASH", "as hivectl audit prints it")
+    try:
+        found = await in_thread(lambda: log.verify(kept))
+    except AuditDamaged as fault:
+        return AuditVerdict(ok=False, records=log.head.seq, head=None, fault=fault.message)
+    return AuditVerdict(ok=True, records=found.seq, head=f"{found.seq}:{found.hash}", fault=None)
+
+
 async def doctor(request: Request) -> DoctorAnswer:
     """Whether the host keeps what hive promises."""
     hive = hive_of(request)
@@ -76,13 +128,15 @@ async def doctor(request: Request) -> DoctorAnswer:
 
 async def changes(request: Request) -> list[ChangeAnswer]:
     """Recent changes, newest first."""
-    return [encode.change(one) for one in hive_of(request).changes.recent()]
+    known = hive_of(request).changes
+    return [encode.change(one) for one in await in_thread(known.recent)]
 
 
 async def change(request: Request, change_id: str, wait_s: Annotated[Seconds, Query()] = 0) -> ChangeAnswer:
     """One change, waiting for its end if asked."""
-    known = hive_of(request).changes
-    return encode.change(await in_thread(lambda: known.wait(change_id, wait_s), WAITERS))
+    hive = hive_of(request)
+    found = await in_thread(lambda: hive.changes.wait(change_id, wait_s), WAITERS)
+    return encode.change(found, await in_thread(lambda: hive.events.steps(found.id)))
 
 
 async def logs(
@@ -90,10 +144,12 @@ async def logs(
     name: str,
     tail: Annotated[int, Query(ge=0, le=10_000)] = 100,
     follow: bool = False,
+    previous: bool = False,
 ) -> StreamingResponse:
-    """What an agent's program printed, as raw bytes."""
+    """What an agent's program printed, as raw bytes; `previous`: that of the container removed last."""
     hive = hive_of(request)
-    chunks = await in_thread(lambda: hive.logs(name, tail, follow))
+    work = partial(hive.previous_log, name) if previous else partial(hive.logs, name, tail, follow)
+    chunks = await in_thread(work)
     # A failure needs a status, so what ends by itself is begun first. A silent agent's follower is not: only
     # an answer that has begun notices that its client went, and until then it holds a thread.
     first = None if follow else await in_thread(lambda: next(chunks, None), STREAMS)

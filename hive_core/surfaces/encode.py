@@ -20,11 +20,12 @@ from hive_api.models import (
     ProblemBody,
     RosterStatus,
     StatusAnswer,
+    StepBody,
 )
 from hive_core import __version__
+from hive_core.domain.changes import Change, Part
 from hive_core.domain.errors import HiveError
 from hive_core.domain.events import Event, timestamp
-from hive_core.engine.changes import Change, Part
 from hive_core.engine.doctor import Check
 from hive_core.engine.hive import Hive, Portrait
 from hive_core.planning.actions import AgentView, Plan, Problem
@@ -148,8 +149,8 @@ def doctor(checks: tuple[Check, ...]) -> DoctorAnswer:
     )
 
 
-def change(one: Change) -> ChangeAnswer:
-    """Return a change."""
+def change(one: Change, steps: tuple[Event, ...] | None = None) -> ChangeAnswer:
+    """Return a change, with its steps where they are asked for."""
     failure = None
     if one.error is not None:
         failure = ErrorBody(code=one.error.code.value, message=one.error.message, hint=one.error.hint)
@@ -162,8 +163,13 @@ def change(one: Change) -> ChangeAnswer:
             "started_at": timestamp(one.started_at),
             "finished_at": timestamp(one.finished_at),
             "error": failure,
+            "steps": None if steps is None else [_step(step) for step in steps],
         }
     )
+
+
+def _step(one: Event) -> StepBody:
+    return StepBody(at=timestamp(one.at) or "", agent=one.agent, kind=one.kind, text=one.text)
 
 
 def _part(one: Part) -> PartBody:

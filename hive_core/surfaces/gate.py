@@ -18,7 +18,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hive_core.adapters.sockets import Peer, peer_of
 from hive_core.domain.errors import Denied, HiveError, InvalidRequest
+from hive_core.engine.hive import Hive
 from hive_core.surfaces.encode import error
+from hive_core.surfaces.threads import in_thread
 
 log = logging.getLogger(__name__)
 
@@ -51,22 +53,29 @@ def judge(peer: Peer | None, operator_gid: int, is_managed: Callable[[str], bool
     return ""
 
 
+def caller_of(scope: Scope) -> str:
+    """Return how the audit names whoever made a request."""
+    peer = scope.get("state", {}).get(_PEER)
+    return "unknown" if peer is None else f"uid {peer.uid}"
+
+
 class Gate:
     """ASGI middleware: refuses peers that may not come in and bodies that are too large."""
 
-    def __init__(self, app: ASGIApp, operator_gid: int, is_managed: Callable[[str], bool]) -> None:
+    def __init__(self, app: ASGIApp, operator_gid: int, hive: Hive) -> None:
         self._app = app
         self._operator_gid = operator_gid
-        self._is_managed = is_managed
+        self._hive = hive
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Judge one request."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        refusal = judge(scope.get("state", {}).get(_PEER), self._operator_gid, self._is_managed)
+        refusal = judge(scope.get("state", {}).get(_PEER), self._operator_gid, self._hive.is_managed)
         if refusal:
             log.warning("refused a request on the admin socket: %s", refusal)
+            await self._record(scope, refusal)
             fault: HiveError = Denied(
                 f"cannot use the admin socket: {refusal}", "run as root, or join the operator group"
             )
@@ -76,6 +85,14 @@ class Gate:
             await _refuse(scope, receive, send, 413, fault)
         else:
             await self._app(scope, receive, send)
+
+    async def _record(self, scope: Scope, refusal: str) -> None:
+        """Audit a denial; one that cannot be recorded is a denial all the same."""
+        asked = f"{scope.get('method', 'GET')} {scope['path']}"[:200]
+        try:
+            await in_thread(lambda: self._hive.audit.denied(caller_of(scope), asked, None, refusal))
+        except HiveError as fault:
+            log.error("%s", fault.message)
 
 
 def _body_bytes(scope: Scope) -> int:

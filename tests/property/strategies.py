@@ -16,7 +16,7 @@ NAMES = tuple(map(parse_name, ("ruth", "alice", "bob", "carol")))
 
 @dataclass(frozen=True)
 class Kind:
-    """One agent to be: what is desired and wished of it, its container, its parent, whether its repo is there."""
+    """One agent to be: what is desired and wished of it, its container, its parent, and its repo."""
 
     desired: Desired
     intent: IntentKind | None

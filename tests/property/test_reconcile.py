@@ -139,12 +139,15 @@ def test_a_daemon_killed_at_any_step_comes_to_the_same_end(
 
 
 @given(hives(), st.integers(1, 9))
-def test_no_container_is_stopped_twice_for_one_wish(kinds: tuple[Kind, ...], crash_after: int) -> None:
+def test_no_container_is_stopped_or_started_twice_for_one_wish(
+    kinds: tuple[Kind, ...], crash_after: int
+) -> None:
     """A daemon killed between writing a stop down and asking for it asks again; one that asked does not."""
     world = world_of(kinds)
     world.carry_out(world.plan(), crash_after)
     world.settle()
     assert all(count == 1 for count in world.stops.values())
+    assert all(count == 1 for count in world.starts.values())
     names = [one.name for one in world.engine.containers()]
     assert len(names) == len(set(names))
 

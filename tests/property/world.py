@@ -1,11 +1,12 @@
-"""A hive without a daemon: the real store and plan over the fake engine, with a crash wherever a test wants one.
+"""A hive without a daemon: the real store and plan over the fake engine, killed wherever a test wants.
 
-Every action is taken apart into the steps that a killed daemon could stop between: what is written down before,
-what is asked of the engine, what is written down after.
+Every action is taken apart into the steps that a killed daemon could stop between: what is written down
+before, what is asked of the engine, what is written down after.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -64,11 +65,14 @@ class World:
     def __init__(self) -> None:
         self.now = NOW
         self.store = Store(Path(":memory:"))
+        weakref.finalize(self, self.store.close)
         self.engine = FakeEngine(self._tick)
+        self._image_id = self.engine.add_image("hive-agent:latest").id
         self.repos: set[AgentName] = set()
         self.file: bytes | None = None
         self.published: bytes | None = None
         self.stops: Counter[str] = Counter()
+        self.starts: Counter[str] = Counter()
         self._lives = 0
         self._nonces = 0
 
@@ -76,7 +80,7 @@ class World:
         self.now += timedelta(milliseconds=1)
         return self.now
 
-    # ---- what somebody asks for, and what the world does ----------------------------------------------------
+    # ---- what somebody asks for, and what the world does --------------------------------------------------
 
     def add(
         self, name: AgentName, desired: Desired, parent: AgentName | None, *, is_root: bool
@@ -89,7 +93,7 @@ class World:
         self.store.add_agent(replace(record, uid=1000 + self._lives, created_at=self._tick()))
         self.repos.add(name)
         if desired is not Desired.UNSPAWNED:
-            self.store.set_applied(record.incarnation, spec(name))
+            self.store.set_applied(record.incarnation, self._spec(name))
         self.store.set_desired(record.incarnation, desired, f"{desired.value} as asked")
         return record
 
@@ -105,7 +109,7 @@ class World:
 
     def bring(self, record: AgentRecord, state: EngineState) -> str:
         """Have the agent's container in a state, as hive left it or as somebody made it."""
-        container_id = self._made(record.incarnation, record.name, spec(record.name))
+        container_id = self._made(record.incarnation, record.name, self._spec(record.name))
         if state not in (EngineState.CREATED, EngineState.REMOVING):
             self.engine.start(container_id)
         if state is EngineState.PAUSED:
@@ -117,10 +121,11 @@ class World:
                 one.state = state
         return container_id
 
+    def _spec(self, name: AgentName) -> ContainerSpec:
+        return spec(name, image_id=self._image_id)
+
     def _made(self, incarnation: str, name: AgentName, wanted: ContainerSpec) -> str:
-        container_id = ""
-        for container_id in self._create(incarnation, name, wanted):
-            pass
+        *_, container_id = self._create(incarnation, name, wanted)
         return container_id
 
     def finish_removals(self) -> None:
@@ -133,7 +138,7 @@ class World:
         """Let so much time pass that every wait is over and every run was a stable one."""
         self.now += timedelta(hours=1)
 
-    # ---- one pass -------------------------------------------------------------------------------------------
+    # ---- one pass -----------------------------------------------------------------------------------------
 
     def desired(self) -> DesiredState:
         """Return what the store says is wanted."""
@@ -195,7 +200,7 @@ class World:
         """Return what a pass would do now."""
         return plan(self.desired(), self.observed(), self.now)
 
-    # ---- carrying it out ------------------------------------------------------------------------------------
+    # ---- carrying it out ----------------------------------------------------------------------------------
 
     def carry_out(self, decided: Plan, limit: int | None = None) -> int:
         """Do the plan's steps in order, at most so many, and return how many were done."""
@@ -207,7 +212,7 @@ class World:
         return done
 
     def settle(self, passes: int = 12) -> int:
-        """Run passes until one has nothing to do, and return how many that took; fails if it takes too many."""
+        """Run passes until one has nothing to do; return how many that took, fail if it takes too many."""
         for number in range(passes):
             decided = self.plan()
             if decided.is_settled and decided.wake_at is None:
@@ -239,6 +244,7 @@ class World:
             case Create():
                 yield from self._create(action.incarnation, action.agent, action.spec)
             case Start():
+                self.starts[action.container_id or made] += 1
                 self.engine.start(action.container_id or made)
                 yield ""
             case Stop():
@@ -287,7 +293,7 @@ class World:
             case Adopt():
                 self.add(action.agent, Desired.UNSPAWNED, action.parent, is_root=False)
 
-    # ---- what became of it ----------------------------------------------------------------------------------
+    # ---- what became of it --------------------------------------------------------------------------------
 
     def outcome(self) -> dict[str, tuple[object, ...]]:
         """Return what matters of the end: who there is, as what, with which containers in which state."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.security
 # One more than the daemon has threads for streams.
 FOLLOWERS = 129
 STEP_S = 10.0
+STUCK_LOOKS = 30
 HUGE_NUMBER = "1" * 5000
 HUGE_CPUS = "1" * 400
 
@@ -97,6 +99,37 @@ def test_followers_of_a_silent_agent_that_went_away_hold_nothing(silent: LiveHiv
             assert follower.recv(64).startswith(b"HTTP/1.1 200")
     silent.hivectl("logs", "silent", limit_s=STEP_S)
     silent.hivectl("exec", "silent", "--", "true", limit_s=STEP_S)
+
+
+@pytest.mark.integration
+def test_a_command_that_takes_no_input_ends_with_its_client(silent: LiveHive) -> None:
+    command = "sleep 7357"
+    with Path("/dev/zero").open("rb") as endless:
+        client = subprocess.Popen(
+            silent.hivectl_argv("exec", "silent", "--", *command.split()),
+            env=silent.hivectl_environment(),
+            stdin=endless,
+        )
+    try:
+        silent.wait_for(lambda: command in _processes(silent), "the command")
+        read_bytes: list[int] = []
+        silent.wait_for(lambda: _is_stuck(client.pid, read_bytes), "a client whose input nobody takes")
+    finally:
+        client.kill()
+        client.wait()
+    silent.wait_for(lambda: command not in _processes(silent), "the end of the command")
+
+
+def _is_stuck(pid: int, read_bytes: list[int]) -> bool:
+    """Whether a process read nothing over the last times this was asked."""
+    counters = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
+    read_bytes.append(int(counters["rchar"]))
+    return len(set(read_bytes[-STUCK_LOOKS:])) == 1 and len(read_bytes) > STUCK_LOOKS
+
+
+def _processes(hive: LiveHive) -> str:
+    top = hive.raw.top(hive.row("silent")["container_id"])
+    return "\n".join(process[-1] for process in top["Processes"])
 
 
 # ---- settings ---------------------------------------------------------------------------------------------

@@ -4,10 +4,12 @@ from collections.abc import Callable
 import pytest
 
 from hive_core.adapters.clock import Clock
+from hive_core.domain.changes import Change, Goal, Part, Progress
 from hive_core.domain.errors import Conflict, NotFound, Stopping
-from hive_core.engine.changes import Change, Changes, Goal, Part, Progress, Sighting
+from hive_core.engine.changes import Changes, Sighting
 from tests.support.paths import wait_until
 from tests.support.plan_inputs import agent, name
+from tests.unit.changes.kept_changes import begun, new_changes
 from tests.unit.changes.steady_clock import SteadyClock
 
 ONE = [Part(name("bob"), "i-bob", Goal.GONE)]
@@ -32,11 +34,11 @@ def clock() -> SteadyClock:
 @pytest.fixture
 def changes(clock: SteadyClock) -> Changes:
     """The changes of a daemon that has just begun."""
-    return Changes(clock)
+    return new_changes(clock)
 
 
 def test_a_pass_that_began_before_the_request_proves_nothing(changes: Changes, clock: SteadyClock) -> None:
-    change = changes.begin("rm", ONE)
+    change = begun(changes, "rm", ONE)
     changes.review(_sighting(clock, began=clock.monotonic() - 0.001))
     assert changes.get(change.id).state is Progress.RUNNING
     changes.review(_sighting(clock))
@@ -44,7 +46,7 @@ def test_a_pass_that_began_before_the_request_proves_nothing(changes: Changes, c
 
 
 def test_a_change_ends_with_its_last_part(changes: Changes, clock: SteadyClock) -> None:
-    change = changes.begin("rm", BOTH)
+    change = begun(changes, "rm", BOTH)
     changes.review(_sighting(clock, "eve"))
     found = changes.get(change.id)
     assert [part.state for part in found.parts] == [Progress.DONE, Progress.PENDING]
@@ -56,13 +58,13 @@ def test_a_change_ends_with_its_last_part(changes: Changes, clock: SteadyClock) 
 
 
 def test_one_failed_part_fails_the_change_once_all_have_ended(changes: Changes, clock: SteadyClock) -> None:
-    change = changes.begin("mixed", [*ONE, Part(name("eve"), "i-eve", Goal.RUNNING)])
+    change = begun(changes, "mixed", [*ONE, Part(name("eve"), "i-eve", Goal.RUNNING)])
     changes.review(_sighting(clock))
     assert changes.get(change.id).state is Progress.FAILED
 
 
 def test_a_part_that_has_ended_is_not_judged_again(changes: Changes, clock: SteadyClock) -> None:
-    change = changes.begin("rm", BOTH)
+    change = begun(changes, "rm", BOTH)
     changes.review(_sighting(clock, "eve"))
     first = changes.get(change.id).parts[0]
     changes.review(_sighting(clock, "bob", "eve"))
@@ -71,11 +73,11 @@ def test_a_part_that_has_ended_is_not_judged_again(changes: Changes, clock: Stea
 
 def test_parts_that_need_nothing_end_at_once(changes: Changes) -> None:
     done = Part(name("bob"), "i-bob", Goal.LISTED, Progress.DONE, "bob is running already")
-    assert changes.begin("start", [done]).state is Progress.DONE
+    assert begun(changes, "start", [done]).state is Progress.DONE
 
 
 def test_a_change_without_parts_is_done_when_nobody_is_busy(changes: Changes, clock: SteadyClock) -> None:
-    change = changes.begin("reconcile", [])
+    change = begun(changes, "reconcile", [])
     changes.review(_sighting(clock, busy=("bob",)))
     assert changes.get(change.id).state is Progress.RUNNING
     changes.review(_sighting(clock))
@@ -83,7 +85,7 @@ def test_a_change_without_parts_is_done_when_nobody_is_busy(changes: Changes, cl
 
 
 def test_an_error_ends_a_change(changes: Changes, clock: SteadyClock) -> None:
-    change = changes.begin("init", ONE)
+    change = begun(changes, "init", ONE)
     fault = Conflict("cannot init bob: it is there")
     changes.fail(change.id, fault)
     found = changes.get(change.id)
@@ -98,10 +100,10 @@ def test_an_unknown_change_is_not_found(changes: Changes) -> None:
 
 
 def test_old_ended_changes_are_forgotten_and_running_ones_never(changes: Changes, clock: SteadyClock) -> None:
-    running = changes.begin("rm", [Part(name("eve"), "i-eve", Goal.GONE)])
-    ended = [changes.begin("rm", ONE) for _ in range(250)]
+    running = begun(changes, "rm", [Part(name("eve"), "i-eve", Goal.GONE)])
+    ended = [begun(changes, "rm", ONE) for _ in range(250)]
     changes.review(_sighting(clock, "eve"))
-    last = changes.begin("rm", ONE)
+    last = begun(changes, "rm", ONE)
     kept = [one.id for one in changes.recent()]
     assert kept[0] == last.id
     assert kept[-1] == running.id
@@ -113,7 +115,7 @@ def test_old_ended_changes_are_forgotten_and_running_ones_never(changes: Changes
 def test_a_daemon_that_stops_takes_no_more(changes: Changes) -> None:
     changes.close()
     with pytest.raises(Stopping, match="cannot start: the daemon is stopping"):
-        changes.begin("start", ONE)
+        begun(changes, "start", ONE)
 
 
 # ---- waiting ----------------------------------------------------------------------------------------------
@@ -162,8 +164,8 @@ def test_who_waits_is_let_go(
     event: Callable[[Changes, str], None], expected: Progress, waits_first: bool
 ) -> None:
     clock = _CountingClock()
-    changes = Changes(clock)
-    change = changes.begin("rm", ONE)
+    changes = new_changes(clock)
+    change = begun(changes, "rm", ONE)
     if not waits_first:
         event(changes, change.id)
     before = clock.looks
@@ -175,11 +177,11 @@ def test_who_waits_is_let_go(
 
 
 def test_a_wait_of_no_time_is_a_look(changes: Changes) -> None:
-    change = changes.begin("rm", ONE)
+    change = begun(changes, "rm", ONE)
     assert changes.wait(change.id, 0).state is Progress.RUNNING
 
 
 def test_a_wait_ends_by_time() -> None:
-    changes = Changes(Clock())
-    change = changes.begin("rm", ONE)
+    changes = new_changes(Clock())
+    change = begun(changes, "rm", ONE)
     assert changes.wait(change.id, 0.05).state is Progress.RUNNING

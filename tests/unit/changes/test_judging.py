@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from hive_core.domain.agents import AgentRecord, Desired, IntentKind
-from hive_core.engine.changes import Changes, Goal, Part, Progress, Sighting
+from hive_core.domain.changes import ROLLED_BACK, Goal, Part, Progress
+from hive_core.engine.changes import Sighting
 from hive_core.planning.actions import AgentState, AgentView
-from tests.support.plan_inputs import agent, name, wish
+from tests.support.plan_inputs import NOW, agent, name, wish
+from tests.unit.changes.kept_changes import begun, new_changes
 from tests.unit.changes.steady_clock import SteadyClock
 
 BOB = name("bob")
@@ -30,18 +32,21 @@ class Seen:
     incarnation: str = "i-bob"
     exists: bool = True
     late_s: float = 0.0
+    is_quarantined: bool = False
 
 
 def _judged(goal: Goal, seen: Seen) -> Part:
     clock = SteadyClock()
-    changes = Changes(clock)
-    change = changes.begin("test", [Part(BOB, "i-bob", goal)])
+    changes = new_changes(clock)
+    change = begun(changes, "test", [Part(BOB, "i-bob", goal)])
     clock.pass_time(seen.late_s)
     record: AgentRecord = agent(
         desired=seen.desired,
         incarnation=seen.incarnation,
         intent=wish(IntentKind.RESTART) if seen.has_wish else None,
     )
+    if seen.is_quarantined:
+        record = replace(record, quarantined_at=NOW)
     view = None
     if seen.state is not None:
         view = AgentView(BOB, None, seen.state, seen.desired, "id-bob", None, "a reason", False, False)
@@ -70,13 +75,12 @@ def _cases() -> Iterator[tuple[str, Goal, Seen, Progress, str]]:
         yield "stuck", goal, Seen(_S.STARTING, stuck="disk full"), FAILED, "bob: disk full; hive keeps trying"
         yield "unseen", goal, Seen(None), PENDING, ""
         yield "late-unknown", goal, Seen(_S.UNKNOWN, late_s=21), FAILED, "not done yet: a reason"
-        listed = (DONE, "bob is unknown") if goal is Goal.LISTED else (PENDING, "")
-        yield (
-            "unknown",
-            goal,
-            Seen(_S.UNKNOWN, Desired.STOPPED if goal is Goal.STOPPED else Desired.RUNNING),
-            *listed,
-        )
+        unsure = {
+            Goal.LISTED: (DONE, "bob is unknown"),
+            Goal.PAUSED: (FAILED, "bob was released meanwhile"),
+        }.get(goal, (PENDING, ""))
+        desired = Desired.STOPPED if goal is Goal.STOPPED else Desired.RUNNING
+        yield "unknown", goal, Seen(_S.UNKNOWN, desired), *unsure
         yield "busy", goal, Seen(_S.RUNNING, is_busy=True), PENDING, ""
     for state in AgentState:
         yield f"in-{state.value}", Goal.LISTED, Seen(state), DONE, f"bob is {state.value}"
@@ -100,6 +104,12 @@ def _cases() -> Iterator[tuple[str, Goal, Seen, Progress, str]]:
     yield "wish-open", Goal.STOPPED, Seen(_S.STOPPED, down, has_wish=True), PENDING, ""
     for state in (_S.RUNNING, _S.STOPPING, _S.PAUSED, _S.REMOVING):
         yield f"in-{state.value}", Goal.STOPPED, Seen(state, down), PENDING, ""
+    for state in AgentState:
+        is_over = state not in (_S.RUNNING, _S.STARTING, _S.STOPPING)
+        ended = (DONE, f"bob is in quarantine ({state.value})") if is_over else (PENDING, "")
+        yield f"in-{state.value}", Goal.PAUSED, Seen(state, is_quarantined=True), *ended
+    went_back = f"{ROLLED_BACK} exit code 1"
+    yield "rolled-back", Goal.RUNNING, Seen(_S.RUNNING, word=went_back), FAILED, f"bob {went_back}"
     yield "overruled", Goal.STOPPED, Seen(_S.RUNNING), FAILED, "bob was told to run meanwhile"
 
 

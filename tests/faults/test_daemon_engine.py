@@ -1,0 +1,320 @@
+"""A live daemon on an engine that loses answers, hangs, goes away or restarts: nothing doubled, nothing lost."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.support.engine_fixtures import AGENT_IMAGE, BUILD_DEADLINE_S, BUILD_IMAGE
+from tests.support.fault_proxy import Fault, FaultProxy, Rule
+from tests.support.hive_fixtures import MakeHive
+from tests.support.live_hive import LiveHive, live_hive
+from tests.support.own_engine import OwnEngine
+from tests.support.own_engine import own_engine as run_own_engine
+
+pytestmark = [pytest.mark.integration, pytest.mark.faults]
+
+CREATE, START, LIST, EVENTS = "^/containers/create", "/start$", r"^/containers/json", "^/events"
+FAST_S = 0.2
+SETTINGS = {"reconcile": {"interval_s": 1}, "engine": {"call_timeout_s": 1, "event_window_s": 5}}
+
+
+@pytest.fixture
+def hive(make_hive: MakeHive) -> LiveHive:
+    """A running hive behind a fault proxy, with little patience and a short timer."""
+    return make_hive(SETTINGS, with_proxy=True).start().settle()
+
+
+@pytest.fixture
+def proxy(hive: LiveHive) -> FaultProxy:
+    """The proxy of that hive."""
+    assert hive.proxy is not None
+    return hive.proxy
+
+
+def _heal(proxy: FaultProxy) -> None:
+    proxy.clear()
+    proxy.cut()
+
+
+def _is_fast(hive: LiveHive) -> bool:
+    """Whether status answers at once, most of the time on a busy machine."""
+    times = []
+    for _ in range(9):
+        began = time.monotonic()
+        hive.status()
+        times.append(time.monotonic() - began)
+    return sorted(times)[len(times) // 2] < FAST_S
+
+
+# ---- creates and starts of which the answer is lost -------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        pytest.param(Rule(Fault.REFUSE_AFTER, "POST", CREATE, times=1), id="done-but-500"),
+        pytest.param(Rule(Fault.CUT, "POST", CREATE, times=1), id="done-but-cut"),
+        pytest.param(Rule(Fault.CUT, "POST", CREATE, times=1, pass_bytes=120), id="done-but-cut-in-the-answer"),
+        pytest.param(Rule(Fault.SWALLOW, "POST", CREATE, times=1), id="never-arrived"),
+        pytest.param(Rule(Fault.REFUSE, "POST", CREATE, times=2), id="refused-twice"),
+        pytest.param(Rule(Fault.REFUSE_AFTER, "POST", START, times=1), id="started-but-500"),
+        pytest.param(Rule(Fault.CUT, "POST", START, times=1), id="started-but-cut"),
+        pytest.param(Rule(Fault.SWALLOW, "POST", START, times=1), id="start-never-arrived"),
+    ],
+)
+def test_one_container_runs_whatever_answer_is_lost(hive: LiveHive, proxy: FaultProxy, rule: Rule) -> None:
+    hive.init("bob")
+    proxy.add(rule)
+    hive.hivectl("spawn", "bob", expect=None)
+    row = hive.wait_state("bob", "running")
+    hive.settle()
+    assert [one["Id"] for one in hive.containers()] == [row["container_id"]]
+    assert rule.hits == rule.times
+
+
+@pytest.mark.parametrize(
+    ("fault", "path"),
+    [
+        pytest.param(Fault.SWALLOW, START, id="between-create-and-start"),
+        pytest.param(Fault.CUT, CREATE, id="before-the-answer-of-create"),
+        pytest.param(Fault.CUT, START, id="before-the-answer-of-start"),
+    ],
+)
+def test_a_daemon_killed_in_the_middle_doubles_nothing(
+    hive: LiveHive, proxy: FaultProxy, fault: Fault, path: str
+) -> None:
+    hive.init("bob")
+    rule = proxy.add(Rule(fault, "POST", path))
+    hive.hivectl("spawn", "bob", "--no-wait")
+    hive.wait_for(lambda: rule.hits, "the call")
+    hive.kill9()
+    made = [one["Id"] for one in hive.containers()]
+    _heal(proxy)
+    hive.start()
+    row = hive.wait_state("bob", "running")
+    hive.settle()
+    assert [one["Id"] for one in hive.containers()] == [row["container_id"]]
+    assert made in ([], [row["container_id"]])
+
+
+def test_a_stale_list_makes_nothing_twice(hive: LiveHive, proxy: FaultProxy) -> None:
+    hive.init("bob")
+    stale = proxy.add(Rule(Fault.STALE, "GET", r"^/containers/json\?.*label"))
+    hive.hivectl("spawn", "bob", "--no-wait")
+    hive.wait_for(lambda: hive.containers(), "the container")
+    hive.wait_for(lambda: proxy.count("POST", CREATE) >= 2, "a second try on the stale view")
+    made = [one["Id"] for one in hive.containers()]
+    assert stale.hits > 1
+    _heal(proxy)
+    row = hive.wait_state("bob", "running")
+    hive.settle()
+    assert [one["Id"] for one in hive.containers()] == made == [row["container_id"]]
+
+
+def test_a_name_the_engine_holds_for_nobody_is_waited_for_without_a_hot_loop(
+    hive: LiveHive, proxy: FaultProxy
+) -> None:
+    hive.init("bob")
+    rule = proxy.add(Rule(Fault.REFUSE, "POST", CREATE, status=409, message="the name is already in use"))
+    refused = hive.hivectl("spawn", "bob", expect=None)
+    assert refused.status in (1, 6)
+    row = hive.wait_state("bob", "failed")
+    assert "shows no such container" in row["reason"]
+    hive.wait_for(lambda: rule.hits >= 4, "further tries")
+    began, hits = time.monotonic(), rule.hits
+    hive.wait_for(lambda: rule.hits >= hits + 2, "two more tries")
+    assert time.monotonic() - began > 0.5
+    _heal(proxy)
+    hive.wait_state("bob", "running")
+
+
+def test_a_slow_removal_is_waited_for(hive: LiveHive, proxy: FaultProxy) -> None:
+    before = hive.spawn("bob")["container_id"]
+    proxy.add(Rule(Fault.DELAY, "DELETE", "^/containers/", delay_s=0.8))
+    hive.hivectl("update", "bob")
+    assert [one["Id"] for one in hive.containers()] == [hive.row("bob")["container_id"]] != [before]
+
+
+# ---- an engine that is away, hung or slow -----------------------------------------------------------------
+
+
+def _gone(proxy: FaultProxy) -> None:
+    proxy.stop()
+
+
+def _hung(proxy: FaultProxy) -> None:
+    proxy.add(Rule(Fault.SWALLOW))
+    proxy.cut()
+
+
+def _back(proxy: FaultProxy) -> None:
+    proxy.start()
+
+
+@pytest.mark.parametrize(
+    ("lose", "give_back", "word"),
+    [
+        pytest.param(_gone, _back, "unreachable", id="gone"),
+        pytest.param(_hung, _heal, "hung", id="hung"),
+    ],
+)
+def test_without_an_engine_nothing_is_done_and_everything_is_said(
+    hive: LiveHive,
+    proxy: FaultProxy,
+    lose: Callable[[FaultProxy], None],
+    give_back: Callable[[FaultProxy], None],
+    word: str,
+) -> None:
+    for name in ("a", "b", "c"):
+        hive.spawn(name)
+    hive.verb("stop", "c")
+    hive.settle()
+    lives, rows, roster = hive.lives(), hive.rows(), hive.roster_file.read_bytes()
+    lose(proxy)
+    hive.wait_for(lambda: hive.status()["engine"]["state"] == word, f"engine {word}")
+    assert _is_fast(hive)
+    status = hive.hivectl("status", "-o", "json").json
+    assert status["phase"] == "degraded"
+    assert "engine_unknown" in {one["code"] for one in status["problems"]}
+    unknown = hive.rows()
+    assert {row["state"] for row in unknown.values()} == {"unknown"}
+    assert {name: row["desired"] for name, row in unknown.items()} == {
+        name: row["desired"] for name, row in rows.items()
+    }
+    hive.hivectl("exec", "a", "--", "true", expect=125, limit_s=20)
+    assert hive.roster_file.read_bytes() == roster
+    assert hive.lives() == lives
+    give_back(proxy)
+    hive.wait_for(lambda: hive.status()["engine"]["state"] == "ok", "the engine")
+    hive.settle()
+    assert hive.lives() == lives
+    assert hive.rows() == rows
+    assert hive.events("exited") == []
+
+
+def test_what_is_asked_while_the_engine_is_away_is_done_when_it_is_back(
+    hive: LiveHive, proxy: FaultProxy
+) -> None:
+    hive.spawn("bob")
+    proxy.stop()
+    hive.wait_state("bob", "unknown")
+    change = hive.hivectl("stop", "bob", "--no-wait", "-o", "json").json
+    assert hive.row("bob")["desired"] in ("running", "stopped")
+    assert change["state"] == "running"
+    proxy.start()
+    hive.wait_state("bob", "stopped")
+    assert [one["State"] for one in hive.containers("bob")] == ["exited"]
+
+
+def test_a_daemon_that_starts_without_an_engine_adopts_when_it_comes(
+    hive: LiveHive, proxy: FaultProxy
+) -> None:
+    hive.spawn("bob")
+    lives = hive.lives()
+    hive.kill9()
+    proxy.stop()
+    hive.start()
+    hive.wait_for(lambda: hive.status()["phase"] == "degraded", "phase degraded")
+    assert hive.status()["roster"]["agents"] == 1
+    proxy.start()
+    hive.wait_state("bob", "running")
+    assert hive.lives() == lives
+
+
+def test_a_slow_engine_leaves_status_fast(hive: LiveHive, proxy: FaultProxy) -> None:
+    hive.spawn("bob")
+    proxy.add(Rule(Fault.DELAY, path="^/containers/", delay_s=0.7))
+    proxy.cut()
+    hive.hivectl("stop", "bob", "--no-wait")
+    assert _is_fast(hive)
+    hive.wait_state("bob", "stopped")
+
+
+@pytest.mark.parametrize("fault", [Fault.SILENCE, Fault.SWALLOW, Fault.CUT, Fault.REFUSE])
+def test_a_crash_is_seen_though_no_event_comes(make_hive: MakeHive, fault: Fault) -> None:
+    """With the timer at its default: the stream's own deadline, or its end, has to be enough."""
+    hive = make_hive({"engine": {"call_timeout_s": 1, "event_window_s": 5}}, with_proxy=True).start().settle()
+    before = hive.spawn("bob")
+    assert hive.proxy is not None
+    hive.proxy.add(Rule(fault, "GET", EVENTS))
+    hive.proxy.cut()
+    hive.wait_for(lambda: hive.proxy is not None and hive.proxy.count("GET", EVENTS) >= 2, "a new stream")
+    hive.raw.kill(before["container_id"])
+    hive.wait_for(lambda: hive.events("started", "bob")[1:], "the next run", limit_s=15)
+    assert hive.wait_state("bob", "running")["container_id"] == before["container_id"]
+
+
+def test_one_black_hole_leaves_the_others_cared_for(hive: LiveHive, proxy: FaultProxy) -> None:
+    """Everything about one container hangs, its inspect included; the other one still comes back."""
+    stuck = hive.spawn("stuck")["container_id"]
+    other = hive.spawn("other")["container_id"]
+    proxy.add(Rule(Fault.SWALLOW, path=f"^/containers/{stuck}"))
+    hive.raw.kill(stuck)
+    hive.raw.kill(other)
+    hive.wait_for(lambda: hive.events("started", "other")[1:], "the other's next run")
+    assert _is_fast(hive)
+    _heal(proxy)
+    hive.wait_state("stuck", "running")
+
+
+# ---- an engine that restarts ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def spare_engine() -> Iterator[OwnEngine]:
+    """An engine that these tests may restart and kill."""
+    with run_own_engine() as engine:
+        loading = [str(BUILD_IMAGE), "--load", "--host", f"unix://{engine.socket}", "--tag", AGENT_IMAGE]
+        subprocess.run(loading, check=True, capture_output=True, timeout=BUILD_DEADLINE_S)
+        yield engine
+
+
+def _restart(engine: OwnEngine) -> None:
+    engine.restart()
+
+
+def _crash(engine: OwnEngine) -> None:
+    engine.kill()
+    engine.start()
+
+
+@pytest.mark.parametrize("end", [pytest.param(_restart, id="sigterm"), pytest.param(_crash, id="kill")])
+def test_after_an_engine_restart_everything_comes_back_in_order(
+    spare_engine: OwnEngine, end: Callable[[OwnEngine], None]
+) -> None:
+    settings = {"hive": {"ruthless": False, "root_agent": "zoe"}, "reconcile": {"interval_s": 2}}
+    with live_hive(spare_engine, AGENT_IMAGE, settings) as hive:
+        hive.start()
+        hive.wait_for(lambda: hive.rows().get("zoe", {}).get("state") == "running", "the root agent")
+        chain = ["zoe", "c", "b", "a"]
+        for parent, name in zip(chain, chain[1:], strict=False):
+            hive.init(name, parent=parent)
+        hive.init("idle", parent="zoe")
+        hive.verb("spawn", *chain[1:], "idle")
+        hive.verb("stop", "idle")
+        hive.settle()
+        before, seq = hive.rows(), hive.last_seq()
+        end(spare_engine)
+        for name in chain:
+            hive.wait_for(lambda name=name: _has_new_run(hive, before, name), f"{name}'s next run")
+        hive.settle()
+        after = hive.rows()
+        assert after["idle"]["state"] == "stopped"
+        assert {name: row["container_id"] for name, row in after.items()} == {
+            name: row["container_id"] for name, row in before.items()
+        }
+        started = [one for one in hive.events("started") if one["seq"] > seq]
+        assert [one["agent"] for one in started] == chain
+        for name in chain:
+            assert "restart of the engine" in after[name]["reason"]
+            assert {one["kind"] for one in hive.show(name)["exits"]} <= {"engine_restart", "requested"}
+        assert not {one["code"] for one in hive.status()["problems"]}
+
+
+def _has_new_run(hive: LiveHive, before: dict[str, dict[str, str]], name: str) -> bool:
+    row = hive.row(name)
+    return row["state"] == "running" and row["started_at"] > before[name]["started_at"]
