@@ -49,6 +49,7 @@ from hive_core.engine.audit import Audit
 from hive_core.engine.changes import Changes
 from hive_core.engine.config import ConfigSource
 from hive_core.engine.creation import Creation
+from hive_core.engine.disk import DiskWatch
 from hive_core.engine.dispatch import Dispatcher
 from hive_core.engine.doctor import Doctor
 from hive_core.engine.event_log import EventLog
@@ -290,6 +291,7 @@ class Assembly:
             self.places.roster,
             self.shape,
             boot_time(),
+            lambda: self.disk_watch.facts,
             self.clock,
         )
 
@@ -358,10 +360,22 @@ class Assembly:
         watched = (self.places.data / "meta", self.places.data / "repos")
         return DirectoryWatch(watched, lambda _path: self.reconciler.wake())
 
-    def watch_problems(self) -> tuple[Problem, ...]:
-        """Return what keeps the file watch from working."""
+    @cached_property
+    def disk_watch(self) -> DiskWatch:
+        """Disk budgets."""
+        return DiskWatch(
+            self.settings.disk,
+            self.places.data,
+            self.dirs,
+            self.store,
+            lambda: self.reconciler.wake(),  # noqa: PLW0108  # made later: the two need each other
+        )
+
+    def host_problems(self) -> tuple[Problem, ...]:
+        """Return what is wrong with the host, for `status`."""
         problem = self.directory_watch.problem
-        return (Problem("file_watch", problem),) if problem else ()
+        watch = (Problem("file_watch", problem),) if problem else ()
+        return (*watch, *self.disk_watch.problems())
 
     @cached_property
     def hive(self) -> Hive:
@@ -376,11 +390,13 @@ class Assembly:
             self.dispatcher,
             self.changes,
             self.events,
+            self.disk_watch.require_space,
             self.clock,
             self.shape,
         )
         self.reconciler.housekeeping = creation.ensure_root
-        self.reconciler.host_problems = self.watch_problems
+        self.reconciler.host_problems = self.host_problems
+        self.store.on_full = self.audit.make_room = self.disk_watch.make_room
         return Hive(
             self.settings,
             self.store,
@@ -395,6 +411,7 @@ class Assembly:
                 self.reconciler,
                 self.dispatcher,
                 self.changes,
+                self.disk_watch.require_space,
                 self.clock,
             ),
             creation,
@@ -472,6 +489,7 @@ async def _serve(assembly: Assembly) -> None:
         await asyncio.sleep(0.01)
     assembly.event_watch.start()
     assembly.directory_watch.start()
+    assembly.disk_watch.start()
     assembly.reconciler.start()
     log.info("hived %s serves hive '%s' (pid %d)", __version__, assembly.settings.hive.id, os.getpid())
     waiting = asyncio.create_task(told.wait())
@@ -487,6 +505,7 @@ async def _stop(assembly: Assembly, server: uvicorn.Server, serving: asyncio.Tas
     assembly.changes.close()
     assembly.events.close()
     assembly.event_watch.stop()
+    assembly.disk_watch.stop()
     await asyncio.to_thread(assembly.directory_watch.stop)
     await asyncio.to_thread(assembly.reconciler.stop, _PASS_LIMIT_S)
     left = await asyncio.to_thread(assembly.dispatcher.close, _ACTIONS_LIMIT_S)

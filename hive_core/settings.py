@@ -217,6 +217,30 @@ class Git(TomlModel):
     timeout_s: float = Field(10.0, ge=1, le=300, description="Seconds one git process may take.")
 
 
+class Disk(TomlModel):
+    """How much disk agents may fill, and what is kept for the hive itself."""
+
+    budget: SizeBytes = Field(
+        10 * 1024**3,
+        ge=1024**2,
+        description="What one agent's state and home may hold together; over it the agent is stopped.",
+    )
+    budget_inodes: int = Field(
+        1_000_000,
+        ge=100,
+        description="Files one agent's state and home may hold; over it the agent is stopped.",
+    )
+    low_water: SizeBytes = Field(
+        1024**3,
+        ge=0,
+        description="With less than this free on the host, no agent is made, spawned or pushed to.",
+    )
+    low_water_inodes: int = Field(10_000, ge=0, description="The same, for free inodes.")
+    interval_s: float = Field(
+        60.0, ge=1, le=86_400, description="Seconds between measurements of what agents hold."
+    )
+
+
 class Container(TomlModel):
     """Defaults for containers; a manifest may set image, memory, cpus, pids and tmp itself."""
 
@@ -249,6 +273,7 @@ class Settings(TomlModel):
     crashes: Crashes = Crashes()
     uids: Uids = Uids()
     git: Git = Git()
+    disk: Disk = Disk()
     container: Container = Container()
 
 

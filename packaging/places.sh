@@ -30,7 +30,8 @@ installed_prefix() {
 # versions: the directories below the prefix that an installation made.
 versions() {
     [ -d "$PREFIX" ] || return 0
-    find "$PREFIX" -mindepth 1 -maxdepth 1 -type d -regextype posix-extended -regex '.*/[0-9][^/]*-[0-9a-f]{12}' | sort
+    find "$PREFIX" -mindepth 1 -maxdepth 1 -type d -regextype posix-extended \
+        -regex '.*/[0-9][^/]*-[0-9a-f]{12}' | sort
 }
 
 # data_directory: paths.data of the settings, read without the packages that are perhaps not there yet.

@@ -25,6 +25,12 @@ with socket.socket(socket.AF_UNIX) as s:
 PY
 }
 
+# A log that only root reads: agents' words end up in it.
+private_log() {
+    touch "$1"
+    chmod 600 "$1"
+}
+
 # wait_for SECONDS WHAT COMMAND...: polls until the command succeeds.
 wait_for() {
     local deadline=$((SECONDS + $1)) what="$2"
@@ -42,6 +48,7 @@ start_engine() {
         systemctl start docker || fail "cannot start the engine: systemctl status docker says why"
     else
         say "starting the engine (dockerd, log in $ENGINE_LOG)"
+        private_log "$ENGINE_LOG"
         setsid dockerd >>"$ENGINE_LOG" 2>&1 </dev/null &
         echo $! >"$ENGINE_PID"
     fi
@@ -94,6 +101,7 @@ start_daemon() {
     [ -z "$pid" ] || { say "the daemon is older than this checkout"; stop_daemon; }
     say "starting hived (log in $DAEMON_LOG)"
     "$HIVE_VENV/bin/hived" check >/dev/null || fail "the settings cannot be used, see above"
+    private_log "$DAEMON_LOG"
     setsid "$HIVE_VENV/bin/hived" >>"$DAEMON_LOG" 2>&1 </dev/null &
     pid=$!
     wait_for 30 daemon _answers_or_dead "$pid"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -55,6 +55,8 @@ class Store:
         self._depth = 0
         self._agents: tuple[AgentRecord, ...] | None = None
         self._containers: tuple[ContainerRecord, ...] | None = None
+        # Told of a full disk, to make room for the next try.
+        self.on_full: Callable[[], object] = lambda: None
         hint = "restore a backup, or move the file aside"
         try:
             self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
@@ -134,6 +136,8 @@ class Store:
                 if self._depth == 1 and self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 if isinstance(fault, sqlite3.OperationalError):
+                    if "full" in str(fault):
+                        self.on_full()
                     raise StoreUnusable(
                         f"cannot write the store {self._path}: {fault}", "look at the disk: df -h"
                     ) from fault

@@ -96,6 +96,12 @@ class StoreUnusable(HiveError):
     code = ErrorCode.STORE_UNUSABLE
 
 
+class LimitExceeded(HiveError):
+    """A bound that somebody set, or that the host has; the message names it."""
+
+    code = ErrorCode.LIMIT_EXCEEDED
+
+
 class EngineUnavailable(Retryable):
     """The engine did not answer: its state is unknown, so nothing may be concluded from silence."""
 

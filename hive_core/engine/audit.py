@@ -7,9 +7,10 @@ callers.
 
 from __future__ import annotations
 
+import errno
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +43,8 @@ class Audit:
         self._clock = clock
         self._lock = threading.Lock()
         self._denials: dict[str, _Denials] = {}
+        # Told of a full disk, to make room for another try; says whether it could.
+        self.make_room: Callable[[], bool] = lambda: False
 
     def asked(self, caller: str, operation: str, target: str | None, **detail: str | bool | None) -> None:
         """Record a mutation before it has any effect; an operation that cannot be recorded is not done."""
@@ -117,7 +120,7 @@ class Audit:
             **{key: value for key, value in detail.items() if value is not None},
         }
         try:
-            head = self._chain.append(record)
+            head = self._append(record)
         except OSError as fault:
             raise StoreUnusable(
                 f"cannot {operation}: it cannot be recorded in the audit log: {fault.strerror or fault}",
@@ -125,6 +128,14 @@ class Audit:
             ) from fault
         if head.seq % _HEAD_EVERY == 0:
             log.info("audit head %d:%s", head.seq, head.hash)
+
+    def _append(self, record: Mapping[str, Any]) -> Head:
+        try:
+            return self._chain.append(record)
+        except OSError as fault:
+            if fault.errno != errno.ENOSPC or not self.make_room():
+                raise
+            return self._chain.append(record)
 
 
 def parse_head(untrusted_text: str) -> Head | None:

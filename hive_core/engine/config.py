@@ -8,6 +8,7 @@ exception: the agent is degraded and keeps what it runs on.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 
 _IMAGE_KEPT_S = 300.0
 _MAX_CACHED = 4096
+_FAULT_KEPT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class ConfigSource:
             PurePosixPath(settings.paths.data) / "agents",
             PurePosixPath(settings.paths.run),
         )
-        self._manifests: dict[tuple[AgentName, str], Manifest | str] = {}
+        self._manifests: dict[tuple[AgentName, str], tuple[float, Manifest | str]] = {}
         self._images: dict[str, tuple[float, ImageFacts | ImageUnusable]] = {}
         self._specs: dict[tuple[str, str, str], Candidate] = {}
 
@@ -119,25 +121,35 @@ class ConfigSource:
         return repo.main
 
     def _manifest(self, name: AgentName, commit: str) -> Manifest | str:
+        """Return the manifest, or why there is none, from memory where it was read before.
+
+        What a commit says never changes; whether it can be read may, so that answer is kept for a while
+        only, and a slow repo costs a pass nothing meanwhile.
+        """
         known = self._manifests.get((name, commit))
-        if known is not None:
-            return known
-        try:
-            content = self._repos.read_file(name, commit, FILE_NAME, MAX_BYTES)
-            found: Manifest | str = parse_manifest(content, name)
-        except Retryable:
-            raise
-        except HiveError as fault:
-            found = f"{fault.message}; {fault.hint}" if fault.hint else fault.message
-        except Exception:
-            # Written by others: what it trips over here must cost this agent alone, never everybody's pass.
-            log.exception("the manifest of %s at %s trips a defect of hive", name, commit)
-            found = f"{FILE_NAME} trips a defect of hive; the daemon's log has the details"
+        if known is not None and self._clock.monotonic() < known[0]:
+            return known[1]
+        found, kept_s = self._read_manifest(name, commit)
         with self._lock:
             if len(self._manifests) > _MAX_CACHED:
                 self._manifests.clear()
-            self._manifests[name, commit] = found
+            self._manifests[name, commit] = (self._clock.monotonic() + kept_s, found)
         return found
+
+    def _read_manifest(self, name: AgentName, commit: str) -> tuple[Manifest | str, float]:
+        """Return the manifest, or the sentence that says what is wrong, and for how long that holds."""
+        try:
+            content = self._repos.read_file(name, commit, FILE_NAME, MAX_BYTES)
+            return parse_manifest(content, name), math.inf
+        except InvalidManifest as fault:
+            return _in_full(fault), math.inf
+        except HiveError as fault:
+            log.warning("config of %s: %s %s", name, fault.message, getattr(fault, "detail", ""))
+            return _in_full(fault), _FAULT_KEPT_S
+        except Exception:
+            # Written by others: what it trips over here must cost this agent alone, never everybody's pass.
+            log.exception("the manifest of %s at %s trips a defect of hive", name, commit)
+            return f"{FILE_NAME} trips a defect of hive; the daemon's log has the details", math.inf
 
     def _build(self, record: AgentRecord, manifest: Manifest, commit: str) -> Candidate:
         facts = self._image(manifest)
@@ -169,3 +181,7 @@ class ConfigSource:
         if isinstance(known[1], ImageUnusable):
             raise known[1]
         return known[1]
+
+
+def _in_full(fault: HiveError) -> str:
+    return f"{fault.message}; {fault.hint}" if fault.hint else fault.message

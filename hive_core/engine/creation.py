@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from hive_core.adapters.agent_dirs import AgentDirs
@@ -68,6 +68,7 @@ class Creation:
         dispatcher: Dispatcher,
         changes: Changes,
         events: EventLog,
+        require_space: Callable[[str], None],
         clock: Clock,
         shape: Shape,
     ) -> None:
@@ -80,6 +81,7 @@ class Creation:
         self._dispatcher = dispatcher
         self._changes = changes
         self._events = events
+        self._require_space = require_space
         self._clock = clock
         self._shape = shape
         self._lock = threading.Lock()
@@ -90,6 +92,7 @@ class Creation:
         known = self._changes.same_as_before("init", asked.key)
         if known is not None:
             return known
+        self._require_space(f"create {new.name}")
         change = self._make(new, is_root=False, reason=f"created by {asked.by}", asked=asked)
         self._reconciler.wake()
         return change
@@ -107,6 +110,7 @@ class Creation:
         known = self._changes.same_as_before("push", asked.key)
         if known is not None:
             return known
+        self._require_space(f"push to {name}")
         part = Part(name, record.incarnation, Goal.LISTED)
         change = self._changes.begin("push", [part], asked)
         try:

@@ -220,8 +220,8 @@ class Hive:
         return self._doctor.examine()
 
     def is_managed(self, cgroup_text: str) -> bool:
-        """Whether a cgroup path names one of this hive's containers."""
-        return any(record.id is not None and record.id in cgroup_text for record in self._store.containers())
+        """Whether a cgroup path names one of this hive's containers. Asked on the event loop: no lock."""
+        return any(container_id in cgroup_text for container_id in self.snapshot.container_ids)
 
     def _container_id(self, record: AgentRecord, deed: str) -> str:
         """Return the id of the container, from the pass that saw it; never by name."""

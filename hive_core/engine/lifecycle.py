@@ -8,7 +8,7 @@ answer is a change to wait for.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -42,6 +42,7 @@ class Lifecycle:
         reconciler: Reconciler,
         dispatcher: Dispatcher,
         changes: Changes,
+        require_space: Callable[[str], None],
         clock: Clock,
     ) -> None:
         self._settings = settings
@@ -50,6 +51,7 @@ class Lifecycle:
         self._reconciler = reconciler
         self._dispatcher = dispatcher
         self._changes = changes
+        self._require_space = require_space
         self._clock = clock
         self._lock = threading.Lock()
         self._is_stopping = False
@@ -76,6 +78,8 @@ class Lifecycle:
             if known is not None:
                 return known
             records = {record.name: record for record in map(self.require, untrusted_names)}
+            if verb is Verb.SPAWN:
+                self._require_space("spawn")
             decisions = {name: self._decide(verb, record) for name, record in records.items()}
             specs = self._prepare(verb, [records[name] for name in decisions if _applies(decisions[name])])
             with self._store.transaction():

@@ -7,7 +7,7 @@ would be a pass that saw nothing at all.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -34,6 +34,7 @@ from hive_core.domain.ports import Engine
 from hive_core.domain.roster import Shape
 from hive_core.domain.spec import LABEL_AGENT, LABEL_CREATE, LABEL_INCARNATION, LABEL_SPEC
 from hive_core.engine.config import ConfigSource
+from hive_core.engine.disk import DiskFacts
 from hive_core.engine.facts import first_edges, published_roster
 from hive_core.planning.desired import CrashPolicy, Declared, DesiredState
 from hive_core.settings import Settings
@@ -54,6 +55,7 @@ class Observer:
         roster_path: Path,
         shape: Shape,
         boot_at: datetime,
+        disk: Callable[[], DiskFacts],
         clock: Clock,
     ) -> None:
         self._settings = settings
@@ -64,6 +66,7 @@ class Observer:
         self._roster_path = roster_path
         self._shape = shape
         self._boot_at = boot_at
+        self._disk = disk
         self._clock = clock
         self._lock = threading.Lock()
         self._details: dict[str, ContainerDetail] = {}
@@ -181,6 +184,7 @@ class Observer:
             outages=self._store.outages(),
             boot_at=self._boot_at,
             grace_s=self._settings.container.stop_grace_s,
+            over_budget=self._disk().over,
             crashes=CrashPolicy(
                 backoff_initial_s=crashes.backoff_initial_s,
                 backoff_max_s=crashes.backoff_max_s,

@@ -76,7 +76,8 @@ class Reconciler:
         self._interval_s = interval_s
         self._woken = threading.Event()
         self._stopping = threading.Event()
-        self._snapshot = Snapshot()
+        known = frozenset(one.id for one in store.containers() if one.id is not None)
+        self._snapshot = Snapshot(container_ids=known)
         self._first_plan: frozenset[AgentName] | None = None
         self._wake_at: datetime | None = None
         self._look_again_at: float | None = None
@@ -217,6 +218,7 @@ class Reconciler:
             shape=desired.shape,
             views=views,
             problems=everything,
+            container_ids=frozenset(desired.containers),
         )
         self._tell_phase(previous.phase, phase)
         for turn in news(previous.views, views, observed.busy):

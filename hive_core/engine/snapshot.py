@@ -47,3 +47,4 @@ class Snapshot:
     shape: Shape = Shape.TREE
     views: Mapping[AgentName, AgentView] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
+    container_ids: frozenset[str] = frozenset()

@@ -71,6 +71,8 @@ def plan_container(case: Case) -> Cell:
         return _remove(case, record.intent)
     if record.quarantined_at is not None:
         return _quarantined(case)
+    if record.name in case.desired.over_budget and record.desired is Desired.RUNNING:
+        return _disk_full(case, case.desired.over_budget[record.name])
     match record.desired:
         case Desired.UNSPAWNED:
             return _unspawned(case)
@@ -85,6 +87,20 @@ def _unspawned(case: Case) -> Cell:
     if case.container is not None:
         return Cell((), AgentState.UNKNOWN, "has a container although it was never spawned; left alone")
     return Cell((), AgentState.UNSPAWNED, f"waits for: hivectl spawn {case.name}")
+
+
+def _disk_full(case: Case, excess: str) -> Cell:
+    """An agent over its disk budget is kept down, its state untouched, until it is clearly below again."""
+    container = case.container
+    text = f"disk full: {excess}; it starts again once it holds less"
+    if container is None:
+        return Cell((), AgentState.STOPPED, text)
+    if container.state is EngineState.REMOVING:
+        return _removing(case)
+    if container.state in _DOWN:
+        return Cell(_new_exit(case, container), AgentState.STOPPED, text)
+    stop = Stop(case.record.name, container.id, case.desired.grace_s, text)
+    return Cell((stop,), AgentState.STOPPING, text)
 
 
 def _quarantined(case: Case) -> Cell:

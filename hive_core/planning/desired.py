@@ -7,7 +7,7 @@ test are the same calculation.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from hive_core.domain.agents import AgentRecord, ContainerRecord, Outage
@@ -45,7 +45,8 @@ class DesiredState:
 
     `containers` are the journalled creates by container id. `published` are the bytes last written to
     topology.json, None before the first. `first_edges` are the parents of a map found at first start,
-    for config repos that have no record yet; None otherwise.
+    for config repos that have no record yet; None otherwise. `over_budget` says of each agent that holds
+    more disk than it may, how much.
     """
 
     agents: tuple[Declared, ...]
@@ -58,3 +59,4 @@ class DesiredState:
     boot_at: datetime
     grace_s: int
     crashes: CrashPolicy
+    over_budget: Mapping[AgentName, str] = field(default_factory=dict)

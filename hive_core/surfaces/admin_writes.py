@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse
@@ -21,12 +23,14 @@ from hive_api.models import (
 )
 from hive_core.domain.changes import Asked, Change
 from hive_core.domain.config_files import ConfigFile, parse_config_files
-from hive_core.domain.errors import InvalidRequest
+from hive_core.domain.errors import InvalidRequest, StoreUnusable
 from hive_core.domain.names import parse_name
 from hive_core.engine.creation import NewAgent
 from hive_core.planning.verbs import Verb
 from hive_core.surfaces import encode
 from hive_core.surfaces.threads import hive_of, in_thread
+
+T = TypeVar("T")
 
 _OPERATOR = "the operator"
 _MAX_KEY = 200
@@ -48,6 +52,14 @@ def _told(request: Request, change: Change) -> ChangeAnswer:
     return encode.change(change)
 
 
+async def _done(work: Callable[[], T]) -> T:
+    """Do it on a thread; once more where the disk was full and the store has just been given room."""
+    try:
+        return await in_thread(work)
+    except StoreUnusable:
+        return await in_thread(work)
+
+
 def _files(bodies: list[FileBody]) -> tuple[ConfigFile, ...]:
     return parse_config_files((body.path, body.content, body.executable) for body in bodies)
 
@@ -64,28 +76,26 @@ async def init(request: Request, body: InitRequest) -> ChangeAnswer:
         adopts_state=body.adopt_state,
         files=None if body.files is None else _files(body.files),
     )
-    return _told(request, await in_thread(lambda: hive.creation.init(new, _asked(request))))
+    return _told(request, await _done(lambda: hive.creation.init(new, _asked(request))))
 
 
 async def push(request: Request, name: str, body: PushRequest) -> ChangeAnswer:
     """Put files on an agent's main branch."""
     hive = hive_of(request)
     files = _files(body.files)
-    return _told(request, await in_thread(lambda: hive.creation.push(name, files, _asked(request))))
+    return _told(request, await _done(lambda: hive.creation.push(name, files, _asked(request))))
 
 
 async def remove(request: Request, name: str, purge: bool = False) -> ChangeAnswer:
     """End an agent; its data is retired, or deleted with `purge`."""
     hive = hive_of(request)
-    return encode.change(
-        await in_thread(lambda: hive.lifecycle.remove(name, purge=purge, asked=_asked(request)))
-    )
+    return encode.change(await _done(lambda: hive.lifecycle.remove(name, purge=purge, asked=_asked(request))))
 
 
 async def _verb(request: Request, verb: Verb, body: LifecycleRequest) -> ChangeAnswer:
     hive = hive_of(request)
     work = lambda: hive.lifecycle.run(verb, body.names, now=body.now, asked=_asked(request))  # noqa: E731  # one call, named for the thread
-    return _told(request, await in_thread(work))
+    return _told(request, await _done(work))
 
 
 async def spawn(request: Request, body: LifecycleRequest) -> ChangeAnswer:
@@ -107,34 +117,34 @@ async def stop_all(request: Request, body: StopAllRequest) -> ChangeAnswer:
     """Stop every agent that was spawned."""
     hive = hive_of(request)
     asked = _asked(request)
-    return _told(request, await in_thread(lambda: hive.lifecycle.stop_all(now=body.now, asked=asked)))
+    return _told(request, await _done(lambda: hive.lifecycle.stop_all(now=body.now, asked=asked)))
 
 
 async def quarantine(request: Request, body: QuarantineRequest) -> ChangeAnswer:
     """Freeze agents as they are."""
     hive, asked = hive_of(request), _asked(request)
     work = partial(hive.lifecycle.quarantine, body.names, subtree=body.subtree, asked=asked)
-    return _told(request, await in_thread(work))
+    return _told(request, await _done(work))
 
 
 async def release(request: Request, body: QuarantineRequest) -> ChangeAnswer:
     """End quarantines."""
     hive, asked = hive_of(request), _asked(request)
     work = partial(hive.lifecycle.release, body.names, subtree=body.subtree, asked=asked)
-    return _told(request, await in_thread(work))
+    return _told(request, await _done(work))
 
 
 async def pause(request: Request) -> PauseAnswer:
     """Automation off, observation on."""
     hive = hive_of(request)
-    await in_thread(lambda: hive.set_paused(True, _OPERATOR))
+    await _done(lambda: hive.set_paused(True, _OPERATOR))
     return PauseAnswer(paused=True)
 
 
 async def resume(request: Request) -> PauseAnswer:
     """Automation on again."""
     hive = hive_of(request)
-    await in_thread(lambda: hive.set_paused(False, _OPERATOR))
+    await _done(lambda: hive.set_paused(False, _OPERATOR))
     return PauseAnswer(paused=False)
 
 
@@ -152,7 +162,7 @@ async def reconcile(request: Request, body: ReconcileRequest) -> Response:
     """Run a pass now (202 and a change), or say what it would do (200)."""
     hive = hive_of(request)
     if body.dry_run:
-        answer: DryRunAnswer | ChangeAnswer = encode.dry_run(await in_thread(hive.preview))
+        answer: DryRunAnswer | ChangeAnswer = encode.dry_run(await _done(hive.preview))
         return JSONResponse(answer.model_dump(), 200)
-    answer = _told(request, await in_thread(lambda: hive.reconcile(_asked(request))))
+    answer = _told(request, await _done(lambda: hive.reconcile(_asked(request))))
     return JSONResponse(answer.model_dump(), 202)

@@ -12,12 +12,15 @@ from hive_core.planning.actions import (
     Action,
     Adopt,
     AgentView,
+    Approve,
     ClearIntent,
     Create,
+    Pause,
     Plan,
     RecordExit,
     Remove,
     Retire,
+    RollBack,
     Start,
     Stop,
     Unpause,
@@ -77,12 +80,16 @@ def _actions(decided: Plan) -> Iterator[str]:
 
 def _named(action: Action) -> str:
     match action:
-        case RecordExit() | Create() | ClearIntent() | Retire() | Adopt():
-            return _own_deed(action)
+        case RecordExit() | ClearIntent() | Retire() | Adopt() | RollBack() | Approve():
+            return _note(action)
+        case Create():
+            return f"create {action.spec.name} at commit {action.spec.commit[:7]}"
         case Start():
             return f"start {action.container_id or 'the new container'}"
         case Stop():
             return f"stop {action.container_id} within {action.grace_s} s"
+        case Pause():
+            return f"pause {action.container_id}"
         case Unpause():
             return f"unpause {action.container_id}"
         case Remove():
@@ -90,18 +97,20 @@ def _named(action: Action) -> str:
     assert_never(action)
 
 
-def _own_deed(action: RecordExit | Create | ClearIntent | Retire | Adopt) -> str:
+def _note(action: RecordExit | ClearIntent | Retire | Adopt | RollBack | Approve) -> str:
     match action:
         case RecordExit():
             return f"record the end of {action.exit.container_id} as {action.exit.kind.value}"
-        case Create():
-            return f"create {action.spec.name} at commit {action.spec.commit[:7]}"
         case ClearIntent():
             return f"clear the wish to {action.intent.kind.value}"
         case Retire():
             return f"{'purge' if action.purge else 'retire'} {action.incarnation}"
         case Adopt():
             return f"adopt below {action.parent}" if action.parent else "adopt at the top"
+        case RollBack():
+            return f"go back to commit {action.spec.commit[:7]}"
+        case Approve():
+            return "keep the applied spec"
     assert_never(action)
 
 

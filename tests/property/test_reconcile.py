@@ -7,7 +7,7 @@ from hive_core.domain.agents import Desired
 from hive_core.domain.observed import EngineState, Unknown
 from hive_core.domain.roster import Absent, Unreadable
 from hive_core.domain.spec import LABEL_INCARNATION
-from hive_core.planning.actions import Adopt, ClearIntent, Create, Plan, RecordExit, Remove, Retire, Stop
+from hive_core.planning.actions import Adopt, Create, Pause, Plan, Remove, Retire, Start, Stop, Unpause
 from hive_core.planning.plan import plan
 from tests.property.strategies import Kind, hives, world_of
 from tests.property.world import World
@@ -53,10 +53,9 @@ def test_who_is_to_run_runs_and_who_is_to_be_down_is_down(kinds: tuple[Kind, ...
 
 def _addressed(decided: Plan) -> set[str]:
     return {
-        container_id
+        action.container_id
         for action in decided.actions
-        if not isinstance(action, RecordExit | Create | ClearIntent | Retire | Adopt)
-        and (container_id := action.container_id) is not None
+        if isinstance(action, Start | Stop | Pause | Unpause | Remove) and action.container_id is not None
     }
 
 

@@ -41,12 +41,15 @@ from hive_core.domain.spec import (
 from hive_core.planning.actions import (
     Action,
     Adopt,
+    Approve,
     ClearIntent,
     Create,
+    Pause,
     Plan,
     RecordExit,
     Remove,
     Retire,
+    RollBack,
     Start,
     Stop,
     Unpause,
@@ -238,11 +241,23 @@ class World:
 
     def _carry_out(self, action: Action, made: str) -> Iterator[str]:
         match action:
-            case RecordExit() | ClearIntent() | Retire() | Adopt():
+            case RecordExit() | ClearIntent() | Retire() | Adopt() | RollBack() | Approve():
                 self._note(action)
                 yield ""
             case Create():
                 yield from self._create(action.incarnation, action.agent, action.spec)
+            case Remove():
+                self.engine.remove(action.container_id)
+                yield ""
+                self.store.forget_container(action.container_id)
+                yield ""
+            case Start() | Stop() | Pause() | Unpause():
+                yield from self._run(action, made)
+            case _:
+                assert_never(action)
+
+    def _run(self, action: Start | Stop | Pause | Unpause, made: str) -> Iterator[str]:
+        match action:
             case Start():
                 self.starts[action.container_id or made] += 1
                 self.engine.start(action.container_id or made)
@@ -253,16 +268,12 @@ class World:
                 self.stops[action.container_id] += 1
                 self.engine.stop(action.container_id, action.grace_s)
                 yield ""
+            case Pause():
+                self.engine.pause(action.container_id)
+                yield ""
             case Unpause():
                 self.engine.unpause(action.container_id)
                 yield ""
-            case Remove():
-                self.engine.remove(action.container_id)
-                yield ""
-                self.store.forget_container(action.container_id)
-                yield ""
-            case _:
-                assert_never(action)
 
     def _create(self, incarnation: str, name: AgentName, wanted: ContainerSpec) -> Iterator[str]:
         self._nonces += 1
@@ -281,7 +292,7 @@ class World:
         self.store.confirm_create(nonce, container_id)
         yield container_id
 
-    def _note(self, action: RecordExit | ClearIntent | Retire | Adopt) -> None:
+    def _note(self, action: RecordExit | ClearIntent | Retire | Adopt | RollBack | Approve) -> None:
         match action:
             case RecordExit():
                 self.store.record_exit(action.incarnation, action.exit)
@@ -290,6 +301,13 @@ class World:
             case Retire():
                 self.repos.discard(action.agent)
                 self.store.end_agent(action.incarnation, self._tick(), is_purged=action.purge)
+            case RollBack():
+                self.store.set_applied(action.incarnation, action.spec)
+                self.store.set_desired(
+                    action.incarnation, Desired.RUNNING, action.reason, crashes_reset_at=self._tick()
+                )
+            case Approve():
+                self.store.forget_previous(action.incarnation)
             case Adopt():
                 self.add(action.agent, Desired.UNSPAWNED, action.parent, is_root=False)
 

@@ -378,16 +378,19 @@ class LiveHive:
     def wait_state(self, name: str, state: str, limit_s: float = DEADLINE_S) -> Json:
         """Return an agent's row once it is in a state."""
         deadline = time.monotonic() + limit_s
-        while (row := self.row(name))["state"] != state:
+        while (row := self.rows().get(name)) is None or row["state"] != state:
             assert time.monotonic() < deadline, self.complaint(f"{name} never became {state}: {row}")
             time.sleep(_POLL_S)
         return row
 
-    def wait_event(self, kind: str, agent: str | None = None, after: int = 0) -> Json:
+    def wait_event(
+        self, kind: str, agent: str | None = None, after: int = 0, limit_s: float = DEADLINE_S
+    ) -> Json:
         """Return the first event of a kind after a number, waiting for it."""
         return self.wait_for(
             lambda: next((one for one in self.events(kind, agent) if one["seq"] > after), None),
             f"an event {kind} of {agent or 'anybody'}",
+            limit_s,
         )
 
     def last_seq(self) -> int:
