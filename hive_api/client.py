@@ -74,8 +74,16 @@ class Unreachable(ClientError):
         self.reason = reason
 
 
+class Absent(Unreachable):
+    """Nobody listens at the socket: nothing was sent, so nothing was done."""
+
+
 class NoAnswer(Unreachable):
     """The socket is there, but the deadline passed. A mutation may have taken effect all the same."""
+
+
+class Cut(Unreachable):
+    """The connection ended before the answer was whole. A mutation may have taken effect all the same."""
 
 
 class AdminClient:
@@ -97,15 +105,33 @@ class AdminClient:
 
     def post(self, path: str, body: object, timeout_s: float | None = None) -> Any:
         """Send `body` as JSON and return the decoded JSON answer."""
-        return self._json(self._exchange("POST", path, body=body, timeout_s=timeout_s or WRITE_TIMEOUT_S))
+        return self.send("POST", path, body=body, timeout_s=timeout_s)
 
     def put(self, path: str, body: object, timeout_s: float | None = None) -> Any:
         """Send `body` as JSON and return the decoded JSON answer."""
-        return self._json(self._exchange("PUT", path, body=body, timeout_s=timeout_s or WRITE_TIMEOUT_S))
+        return self.send("PUT", path, body=body, timeout_s=timeout_s)
 
     def delete(self, path: str, query: Mapping[str, object] | None = None) -> Any:
         """Return the decoded JSON answer."""
-        return self._json(self._exchange("DELETE", path, query=query, timeout_s=WRITE_TIMEOUT_S))
+        return self.send("DELETE", path, query=query)
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, object] | None = None,
+        body: object = None,
+        timeout_s: float | None = None,
+        key: str = "",
+    ) -> Any:
+        """Make a mutating request and return the decoded JSON answer.
+
+        Requests with the same `key` (ASCII, one word) are one and the same to the daemon: a second one does
+        nothing and gets the first one's answer.
+        """
+        bound_s = timeout_s or WRITE_TIMEOUT_S
+        return self._json(self._exchange(method, path, query=query, body=body, timeout_s=bound_s, key=key))
 
     @contextmanager
     def stream(self, path: str, query: Mapping[str, object] | None = None) -> Iterator[Iterator[bytes]]:
@@ -134,13 +160,14 @@ class AdminClient:
         query: Mapping[str, object] | None = None,
         body: object = None,
         timeout_s: float | None = None,
+        key: str = "",
     ) -> bytes:
         bound_s = timeout_s or self.timeout_s
         content = None if body is None else json.dumps(body).encode("ascii")
         with _own_errors(self.socket_path, bound_s):
             exchange = _Exchange(self.socket_path, bound_s)
             try:
-                exchange.ask(method, _target(path, query), content)
+                exchange.ask(method, _target(path, query), content, key)
                 answer = exchange.body()
             finally:
                 exchange.close()
@@ -185,7 +212,7 @@ class _NotHttp(Exception):
     """What came back is no HTTP answer."""
 
 
-class _Cut(Exception):
+class _Short(Exception):
     """The connection ended before the answer was complete."""
 
 
@@ -199,11 +226,13 @@ class _Exchange:
         self._headers: dict[bytes, bytes] = {}
         self.status = 0
 
-    def ask(self, method: str, target: str, content: bytes | None) -> None:
+    def ask(self, method: str, target: str, content: bytes | None, key: str = "") -> None:
         """Send the request and read the answer's status and headers."""
         head = f"{method} {target} HTTP/1.1\r\nHost: hive\r\nConnection: close\r\n"
         if content is not None:
             head += f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n"
+        if key:
+            head += f"Idempotency-Key: {key}\r\n"
         # A server that refuses a body early closes on us while we send; its answer says why.
         with suppress(BrokenPipeError):
             self._peer.sendall(head.encode("ascii") + b"\r\n" + (content or b""))
@@ -248,7 +277,7 @@ class _Exchange:
     def _exactly(self, left_bytes: int) -> Iterator[bytes]:
         while left_bytes:
             if not self._unread and not self._fill():
-                raise _Cut
+                raise _Short
             piece = bytes(self._unread[:left_bytes])
             del self._unread[:left_bytes]
             left_bytes -= len(piece)
@@ -265,7 +294,7 @@ class _Exchange:
             if len(self._unread) > MAX_LINE_BYTES:
                 raise _NotHttp
             if not self._fill():
-                raise _NotHttp if self._unread else _Cut
+                raise _NotHttp if self._unread else _Short
         line = bytes(self._unread[:end])
         del self._unread[: end + 2]
         return line
@@ -331,8 +360,8 @@ def _own_errors(path: str, timeout_s: float) -> Iterator[None]:
         yield
     except TimeoutError:
         raise NoAnswer(path, f"no answer within {timeout_s:g} s", _HUNG_HINT) from None
-    except (_Cut, ConnectionResetError):
-        raise Unreachable(path, "the connection was cut before the answer was complete", _HUNG_HINT) from None
+    except (_Short, ConnectionResetError):
+        raise Cut(path, "the connection was cut before the answer was complete", _HUNG_HINT) from None
     except _NotHttp:
         raise Unreachable(path, "the answer is not HTTP", "is this hived's socket?") from None
     except OSError as failure:
@@ -342,11 +371,11 @@ def _own_errors(path: str, timeout_s: float) -> Iterator[None]:
 def _unreachable(path: str, failure: OSError) -> Unreachable:
     match failure.errno:
         case errno.ENOENT | errno.ENOTDIR:
-            return Unreachable(path, "no such socket", _START_HINT)
+            return Absent(path, "no such socket", _START_HINT)
         case errno.EACCES | errno.EPERM:
             return Unreachable(path, "permission denied", _GROUP_HINT)
         case errno.ECONNREFUSED:
-            return Unreachable(path, "connection refused: nothing listens there", _START_HINT)
+            return Absent(path, "connection refused: nothing listens there", _START_HINT)
         case errno.EPROTOTYPE | errno.ENOTSOCK:
             return Unreachable(path, "it is not hived's socket")
         case _:

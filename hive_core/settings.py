@@ -147,7 +147,13 @@ class Reconcile(TomlModel):
         le=32,
         description="Containers started at once. More only adds latency: a start is CPU work of the engine.",
     )
-    stop_workers: int = Field(8, ge=1, le=64, description="Containers stopped or removed at once.")
+    stop_workers: int = Field(
+        64,
+        ge=1,
+        le=256,
+        description="Containers stopped or removed at once. Stopping is mostly waiting for programs to end: "
+        "with fewer, a whole hive goes down in several graces instead of one.",
+    )
 
 
 class Crashes(TomlModel):

@@ -21,28 +21,50 @@ from hivectl.lean import LeanCommand, LeanGroup
 from hivectl.output import write
 from hivectl.session import DEFAULT_SOCKET, SOCKET_VARIABLE, Session
 
-# Command -> module and function, in the order of `hivectl --help`.
-COMMANDS = {
-    "status": "status:status",
-    "ps": "ps:ps",
-    "show": "show:show",
-    "roster": "roster:roster",
-    "events": "events:events",
-    "changes": "changes:changes",
-    "doctor": "doctor:doctor",
-    "init": "configure:init",
-    "push": "configure:push",
-    "spawn": "lifecycle:spawn",
-    "start": "lifecycle:start",
-    "stop": "lifecycle:stop",
-    "kill": "lifecycle:kill",
-    "restart": "lifecycle:restart",
-    "update": "lifecycle:update",
-    "reconcile": "reconcile:reconcile",
-    "rm": "rm:rm",
-    "logs": "logs:logs",
-    "exec": "exec:execute",
+# Title -> command -> module and function, in the order of `hivectl --help`.
+SECTIONS = {
+    "Look": {
+        "status": "status:status",
+        "ps": "ps:ps",
+        "show": "show:show",
+        "logs": "logs:logs",
+        "why": "why:why",
+        "events": "events:events",
+        "changes": "changes:changes",
+        "wait": "wait:wait",
+        "roster": "roster:roster",
+        "explain": "explain:explain",
+        "audit": "audit:audit",
+        "doctor": "doctor:doctor",
+    },
+    "Make and change": {
+        "init": "configure:init",
+        "push": "configure:push",
+        "update": "update:update",
+        "rm": "rm:rm",
+    },
+    "Run": {
+        "spawn": "lifecycle:spawn",
+        "start": "lifecycle:start",
+        "stop": "stop:stop",
+        "kill": "stop:kill",
+        "restart": "lifecycle:restart",
+        "exec": "exec:execute",
+        "shell": "shell:shell",
+    },
+    "Control": {
+        "pause": "pause:pause",
+        "resume": "pause:resume",
+        "quarantine": "quarantine:quarantine",
+        "release": "quarantine:release",
+        "reconcile": "reconcile:reconcile",
+        "backup": "backup:backup",
+        "restore": "restore:restore",
+    },
 }
+COMMANDS = {name: place for section in SECTIONS.values() for name, place in section.items()}
+
+SHORT_HELP_CHARS = 66
 
 
 class CommandTable(LeanGroup):
@@ -55,6 +77,14 @@ class CommandTable(LeanGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return the command of that name; None if there is none."""
         return load(cmd_name) if cmd_name in COMMANDS else None
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands in its sections, all in the same columns."""
+        size = max(map(len, COMMANDS))
+        for title, section in SECTIONS.items():
+            rows = [(name.ljust(size), load(name).get_short_help_str(SHORT_HELP_CHARS)) for name in section]
+            with formatter.section(title):
+                formatter.write_dl(rows)
 
 
 def load(name: str) -> Any:

@@ -18,6 +18,11 @@ Output = Annotated[
     Format,
     typer.Option("-o", "--output", help="How to write the result.", show_default=True),
 ]
+OptionalNames = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[NAME]", help="The agents' names.", autocompletion=complete_name),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 NoWait = Annotated[
     bool, typer.Option("--no-wait", help="Print the id of the change and return; it goes on by itself.")
 ]

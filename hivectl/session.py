@@ -7,6 +7,7 @@ failed: `purpose` completes the sentence "cannot …".
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import typer
@@ -52,6 +53,15 @@ def checked_name(untrusted_name: str) -> str:
     return untrusted_name
 
 
-def checked_names(untrusted_names: list[str]) -> list[str]:
+def checked_names(untrusted_names: Sequence[str]) -> list[str]:
     """Return the names in the order given, each once."""
     return list(dict.fromkeys(map(checked_name, untrusted_names)))
+
+
+def checked_choice(untrusted_names: Sequence[str] | None, *, is_all: bool) -> list[str]:
+    """Return the names of a command that takes names or --all: one of the two, and none with --all."""
+    if is_all and untrusted_names:
+        raise UsageError("names and --all exclude each other", "give one of them")
+    if not is_all and not untrusted_names:
+        raise UsageError("missing argument 'NAME'", "name the agents, or say --all")
+    return checked_names(untrusted_names or ())

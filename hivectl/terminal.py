@@ -1,7 +1,7 @@
 r"""The operator's own terminal while `exec -t` has it: raw, then given back as it was.
 
-Used by hivectl.commands.exec. What ran inside may have left any mode on, so the end is always the saved
-settings and a reset of what programs commonly switch, also when the command died in the middle.
+Used by hivectl.commands.exec, also for `shell`. What ran inside may have left any mode on, so the end is always
+the saved settings and a reset of what programs commonly switch, also when the command died in the middle.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def raw_terminal() -> Iterator[None]:
         if sys.stdout.isatty():
             os.write(sys.stdout.fileno(), RESET)
         if saved is not None:
-            termios.tcsetattr(descriptor, termios.TCSADRAIN, saved)
+            # FLUSH drops what was not read: a terminal's late replies to queries are no input for the shell.
+            termios.tcsetattr(descriptor, termios.TCSAFLUSH, saved)
 
 
 def size() -> tuple[int, int]:

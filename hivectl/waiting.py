@@ -1,7 +1,7 @@
 """Waits for changes and says how they ended. Used by every command that changes something.
 
-A change belongs to the daemon: it goes on when the waiting ends, whatever the reason. So an interrupt
-detaches, and a failed change is an error of this command with the change's own reason.
+A change belongs to the daemon: it goes on when the waiting ends, whatever the reason, and over a restart of the
+daemon. So an interrupt detaches, and a failed change is an error of this command with the change's own reason.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import Any
 
 import typer
 
-from hive_api.client import POLL_TIMEOUT_S, segment
+from hive_api.client import segment
 from hive_api.errors import ErrorCode
 from hivectl.escape import clip, escape
 from hivectl.failure import ChangeFailed
+from hivectl.following import Following
 from hivectl.moments import span
 from hivectl.output import Format, emit, note
 from hivectl.session import Session
@@ -36,28 +37,44 @@ def finish(
     if no_wait:
         emit(output, change, human=lambda: f"{escape(change['id'])}\n", names=[change["id"]])
         return
-    final = change if change["state"] != "running" else _wait(session, str(change["id"]))
-    emit(output, final, human=lambda: _successes(final, empty), names=_names(final, "done"))
+    final = ended(session, change)
+    emit_ended(final, output, empty=empty)
     if final["state"] == "failed":
-        raise _failure(final)
+        raise failure(final)
 
 
-def _wait(session: Session, change_id: str) -> dict[str, Any]:
-    progress = _Progress()
-    client = session.client(POLL_TIMEOUT_S)
+def emit_ended(change: dict[str, Any], output: Format, *, empty: str = "") -> None:
+    """Write the result of a change that has ended."""
+    emit(output, change, human=lambda: successes(change, empty), names=names_of(change, "done"))
+
+
+def ended(session: Session, change: dict[str, Any], deadline: float | None = None) -> dict[str, Any]:
+    """Return a change once it has ended, or as it is when the (monotonic) deadline passes.
+
+    A daemon that was there a moment ago is given the time of a restart. An interrupt ends the command.
+    """
+    change_id, progress = str(change["id"]), _Progress()
+    daemon = Following(session, has_answered=True, say=progress.interject)
     try:
-        while True:
-            wait_s = PROGRESS_POLL_S if progress.is_shown else LONG_POLL_S
-            change: dict[str, Any] = client.get(f"/v1/changes/{segment(change_id)}", {"wait_s": wait_s})
-            if change["state"] != "running":
-                return change
+        while change["state"] == "running":
+            wait_s = float(PROGRESS_POLL_S if progress.is_shown else LONG_POLL_S)
+            if deadline is not None:
+                wait_s = min(wait_s, deadline - time.monotonic())
+                if wait_s <= 0:
+                    break
+            change = daemon.poll(f"/v1/changes/{segment(change_id)}", {}, wait_s, _has_ended)
             progress.show(change, session.purpose)
+        return change
     except KeyboardInterrupt:
         progress.clear()
         note(f"no longer waiting; the change goes on (look: hivectl changes {change_id})")
         raise typer.Exit(EXIT_INTERRUPTED) from None
     finally:
         progress.clear()
+
+
+def _has_ended(change: dict[str, Any]) -> bool:
+    return bool(change["state"] != "running")
 
 
 class _Progress:
@@ -69,7 +86,7 @@ class _Progress:
         self._is_dirty = False
 
     def show(self, change: dict[str, Any], purpose: str) -> None:
-        if not self.is_shown:
+        if not self.is_shown or _has_ended(change):
             return
         import shutil
 
@@ -84,6 +101,10 @@ class _Progress:
         sys.stderr.flush()
         self._is_dirty = True
 
+    def interject(self, text: str) -> None:
+        self.clear()
+        note(text)
+
     def clear(self) -> None:
         if self._is_dirty:
             sys.stderr.write(_CLEAR_LINE)
@@ -91,7 +112,8 @@ class _Progress:
             self._is_dirty = False
 
 
-def _names(change: dict[str, Any], state: str) -> list[str]:
+def names_of(change: dict[str, Any], state: str) -> list[str]:
+    """Return the agents whose part of a change is in that state."""
     return [agent["name"] for agent in change["agents"] if agent["state"] == state]
 
 
@@ -102,14 +124,16 @@ def agent_sentence(agent: dict[str, Any]) -> str:
     return text if is_sentence else f"{name}: {text}"
 
 
-def _successes(change: dict[str, Any], empty: str) -> str:
+def successes(change: dict[str, Any], empty: str = "") -> str:
+    """Return a line for each part of a change that is done."""
     if not change["agents"] and empty and change["state"] == "done":
         return empty + "\n"
     done = [agent for agent in change["agents"] if agent["state"] == "done"]
     return "".join(f"{escape(agent_sentence(agent))}\n" for agent in done)
 
 
-def _failure(change: dict[str, Any]) -> ChangeFailed:
+def failure(change: dict[str, Any]) -> ChangeFailed:
+    """Return a failed change as this command's error."""
     error = change.get("error") or {}
     failed = [agent for agent in change["agents"] if agent["state"] == "failed"]
     code = _code(error.get("code"))

@@ -27,6 +27,7 @@ CONTAINER_ACTIONS = frozenset(
      "update"}
 )  # fmt: skip
 IMAGE_ACTIONS = frozenset({"delete", "import", "load", "pull", "tag", "untag"})
+LIMITS = {"memory": "MemoryLimit", "swap": "SwapLimit", "processes": "PidsLimit", "cpus": "CpuCfsQuota"}
 _NEVER = "0001-01-01"  # the engine's way to say that something has not happened
 
 
@@ -91,13 +92,24 @@ def is_id_prefix(reference: str, inspected: Mapping[str, Any]) -> bool:
 
 
 def engine_version(version: Mapping[str, Any], summary: Mapping[str, Any]) -> EngineVersion:
-    """Return the engine's versions, from its version and its system summary."""
-    components = {part["Name"]: part["Version"] for part in version.get("Components") or ()}
+    """Return what the engine is, from its version and its system summary."""
+    components = {part["Name"]: part for part in version.get("Components") or ()}
+    runtime = components.get("runc") or components.get("crun") or {}
+    said_at = summary.get("SystemTime") or ""
     return EngineVersion(
         engine=version["Version"],
         api=version["ApiVersion"],
-        runtime=components.get("runc") or components.get("crun") or "",
+        runtime=runtime.get("Version") or "",
+        runtime_build=(runtime.get("Details") or {}).get("GitCommit") or "",
+        default_runtime=summary.get("DefaultRuntime") or "",
         live_restore=bool(summary.get("LiveRestoreEnabled")),
+        security_options=tuple(summary.get("SecurityOptions") or ()),
+        cgroup_version=summary.get("CgroupVersion") or "",
+        missing_limits=tuple(word for word, key in LIMITS.items() if summary.get(key) is False),
+        storage_driver=summary.get("Driver") or "",
+        root_dir=summary.get("DockerRootDir") or "",
+        kernel=summary.get("KernelVersion") or "",
+        time=_time(said_at) if said_at else None,
     )
 
 

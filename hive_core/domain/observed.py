@@ -82,12 +82,26 @@ class EngineEvent:
 
 @dataclass(frozen=True, slots=True)
 class EngineVersion:
-    """The engine's own version, API version and that of its runtime (empty when it does not say)."""
+    """What the engine says of itself and of the host it runs on.
+
+    `runtime` is runc's or crun's version and `runtime_build` its builder's name for it, both empty when the
+    engine does not say. `missing_limits` are those it cannot enforce here; `security_options` are its own
+    words, such as "name=seccomp,profile=default". `time` is its clock at the answer.
+    """
 
     engine: str
     api: str
     runtime: str
+    runtime_build: str
+    default_runtime: str
     live_restore: bool
+    security_options: tuple[str, ...]
+    cgroup_version: str
+    missing_limits: tuple[str, ...]
+    storage_driver: str
+    root_dir: str
+    kernel: str
+    time: datetime | None
 
 
 @dataclass(frozen=True, slots=True)

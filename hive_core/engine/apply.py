@@ -295,6 +295,7 @@ class Applier:
                 raise
             self._events.add("stopped", action.agent, "its container was removed meanwhile")
             return
+        self._record_stop(action, detail)
         run.word = "forced after the grace" if detail.exit_code == _KILLED and action.grace_s else "graceful"
         if action.grace_s == 0:
             run.word = "killed at once"
@@ -305,6 +306,23 @@ class Applier:
             f"{action.reason} ({run.word})",
             exit_code=detail.exit_code,
         )
+
+    def _record_stop(self, action: Stop, detail: ContainerDetail) -> None:
+        """Remember this end at once: what starts the container next must not find an older one the last."""
+        known = next((one for one in self._store.containers() if one.id == action.container_id), None)
+        if known is None or detail.finished_at is None:
+            return
+        text = f"stopped on request (exit code {detail.exit_code})"
+        ended = ExitRecord(
+            action.container_id,
+            detail.started_at,
+            detail.finished_at,
+            detail.exit_code,
+            detail.oom_killed,
+            ExitKind.REQUESTED,
+            text,
+        )
+        self._store.record_exit(known.incarnation, ended)
 
     def _remove(self, action: Remove) -> None:
         self._keep_evidence(action)

@@ -13,6 +13,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from hive_core.adapters.clock import Clock
 from hive_core.adapters.journal import Journal
@@ -21,6 +22,7 @@ from hive_core.domain.changes import ROLLED_BACK, Asked, Change, Goal, Part, Pro
 from hive_core.domain.errors import Conflict, HiveError, NotFound, Stopping
 from hive_core.domain.names import AgentName
 from hive_core.planning.actions import AgentState, AgentView
+from hive_core.planning.probation import FIRST_LOOK
 
 _KEPT = 200
 _PUSH = "push"
@@ -31,10 +33,11 @@ _PATIENCE_S = 20.0
 class Sighting:
     """What one pass has to say to the changes.
 
-    `began` is its monotonic start, `busy` the agents something is still being done to, `stuck` why the
-    actions on an agent keep failing, `words` what the last ones reported (as in "graceful").
+    `at` is when it looked, `began` its monotonic start, `busy` the agents something is still being done to,
+    `stuck` why the actions on an agent keep failing, `words` what the last ones reported.
     """
 
+    at: datetime
     began: float
     records: Mapping[AgentName, AgentRecord]
     views: Mapping[AgentName, AgentView]
@@ -217,13 +220,19 @@ def _judge(part: Part, seen: Sighting, is_late: bool) -> Part:
         return part
     if part.goal is Goal.LISTED:
         return replace(part, state=Progress.DONE, text=part.text or f"{part.name} is {view.state.value}")
-    return _JUDGES[part.goal](part, view, record, seen.words.get(part.name, ""))
+    return _JUDGES[part.goal](part, view, record, seen.words.get(part.name, ""), seen.at)
 
 
-def _judge_running(part: Part, view: AgentView, record: AgentRecord, word: str) -> Part:
+def _is_fresh(view: AgentView, at: datetime) -> bool:
+    return view.started_at is not None and at - view.started_at < FIRST_LOOK
+
+
+def _judge_running(part: Part, view: AgentView, record: AgentRecord, word: str, at: datetime) -> Part:
     if word.startswith(ROLLED_BACK):
         return replace(part, state=Progress.FAILED, text=f"{part.name} {word}")
     if view.state is AgentState.RUNNING and record.intent is None:
+        if record.previous is not None and _is_fresh(view, at):
+            return part
         return replace(part, state=Progress.DONE, text=f"{part.name} is running")
     if view.state in (AgentState.FAILED, AgentState.BACKOFF, AgentState.CRASH_LOOPING, AgentState.PAUSED):
         return replace(part, state=Progress.FAILED, text=f"{part.name} is {view.state.value}: {view.reason}")
@@ -232,7 +241,7 @@ def _judge_running(part: Part, view: AgentView, record: AgentRecord, word: str) 
     return part
 
 
-def _judge_stopped(part: Part, view: AgentView, record: AgentRecord, word: str) -> Part:
+def _judge_stopped(part: Part, view: AgentView, record: AgentRecord, word: str, at: datetime) -> Part:
     if view.desired.value != Goal.STOPPED.value:
         return replace(part, state=Progress.FAILED, text=f"{part.name} was told to run meanwhile")
     if view.state is AgentState.STOPPED and record.intent is None:
@@ -241,7 +250,7 @@ def _judge_stopped(part: Part, view: AgentView, record: AgentRecord, word: str) 
     return part
 
 
-def _judge_paused(part: Part, view: AgentView, record: AgentRecord, word: str) -> Part:
+def _judge_paused(part: Part, view: AgentView, record: AgentRecord, word: str, at: datetime) -> Part:
     if record.quarantined_at is None:
         return replace(part, state=Progress.FAILED, text=f"{part.name} was released meanwhile")
     if view.state in (AgentState.RUNNING, AgentState.STARTING, AgentState.STOPPING):
@@ -249,11 +258,11 @@ def _judge_paused(part: Part, view: AgentView, record: AgentRecord, word: str) -
     return replace(part, state=Progress.DONE, text=f"{part.name} is in quarantine ({view.state.value})")
 
 
-def _judge_gone(part: Part, view: AgentView, record: AgentRecord, word: str) -> Part:
+def _judge_gone(part: Part, view: AgentView, record: AgentRecord, word: str, at: datetime) -> Part:
     return part
 
 
-_JUDGES: dict[Goal, Callable[[Part, AgentView, AgentRecord, str], Part]] = {
+_JUDGES: dict[Goal, Callable[[Part, AgentView, AgentRecord, str, datetime], Part]] = {
     Goal.RUNNING: _judge_running,
     Goal.STOPPED: _judge_stopped,
     Goal.PAUSED: _judge_paused,

@@ -225,6 +225,7 @@ class Reconciler:
             self._events.add(turn.kind, turn.agent, turn.text)
         self._changes.review(
             Sighting(
+                at=observed.at,
                 began=began,
                 records={one.record.name: one.record for one in desired.agents},
                 views=views,

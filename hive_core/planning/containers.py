@@ -29,7 +29,7 @@ from hive_core.planning.actions import (
 )
 from hive_core.planning.crashes import classify_exit, crash_state
 from hive_core.planning.desired import DesiredState
-from hive_core.planning.probation import failure, proves_itself_at
+from hive_core.planning.probation import FIRST_LOOK, PROBATION, failure, proves_itself_at
 
 _DOWN = (EngineState.CREATED, EngineState.EXITED, EngineState.DEAD)
 
@@ -212,7 +212,8 @@ def _up(case: Case, container: OurContainer) -> Cell:
     if proves_at is None:
         return Cell(cleared, AgentState.RUNNING, reason)
     if proves_at > case.now:
-        return Cell(cleared, AgentState.RUNNING, reason, proves_at)
+        first_look = proves_at - PROBATION + FIRST_LOOK
+        return Cell(cleared, AgentState.RUNNING, reason, first_look if first_look > case.now else proves_at)
     passed = Approve(case.record.name, case.incarnation, "the updated spec runs")
     return Cell((*cleared, passed), AgentState.RUNNING, reason)
 
@@ -245,11 +246,11 @@ def _why_running(case: Case) -> str:
     started_at = (
         container.detail.started_at if container is not None and container.detail is not None else None
     )
-    if last is not None and last.kind is not ExitKind.REQUESTED and started_at is not None:
-        ago_s = (started_at - last.finished_at).total_seconds()
-        if 0 <= ago_s <= case.desired.crashes.backoff_max_s * 2:
-            return f"started again after: {last.text}"
-    return case.record.desired_reason
+    if last is None or started_at is None or last.kind is ExitKind.REQUESTED or _is_forgiven(case, last):
+        return case.record.desired_reason
+    ago_s = (started_at - last.finished_at).total_seconds()
+    is_its_cause = 0 <= ago_s <= case.desired.crashes.backoff_max_s * 2
+    return f"started again after: {last.text}" if is_its_cause else case.record.desired_reason
 
 
 def _wish(case: Case, container: OurContainer) -> Cell | None:

@@ -7,20 +7,21 @@ from typing import Annotated, Any
 import typer
 
 from hive_api.client import segment
-from hivectl.moments import ago
+from hivectl.moments import ago, clock
 from hivectl.options import Output
 from hivectl.output import Cell, CellValue, Format, Style, emit, table
 from hivectl.session import begin
 from hivectl.waiting import agent_sentence
 
 HEADER = ("ID", "KIND", "STATE", "STARTED", "AGENTS")
+STEP_HEADER = ("WHEN", "AGENT", "STEP", "TEXT")
 _STYLES = {"done": Style.GOOD, "failed": Style.BAD, "running": Style.WARN}
 
-ChangeId = Annotated[str | None, typer.Argument(metavar="[ID]", help="One change, in full.")]
+ChangeId = Annotated[str | None, typer.Argument(metavar="[ID]", help="One change, in full, with what was done for it.")]
 
 
 def changes(context: typer.Context, change_id: ChangeId = None, output: Output = Format.TABLE) -> None:
-    """List recent changes, newest first, or show one."""
+    """List recent changes, newest first, or show one with its steps."""
     session = begin(context, f"read change {change_id}" if change_id else "list the changes")
     client = session.client()
     if change_id is None:
@@ -63,7 +64,17 @@ def _one(change: dict[str, Any]) -> str:
         rows.append(["error", Cell(str(error["message"]), Style.BAD)])
         if error.get("hint"):
             rows.append(["hint", str(error["hint"])])
-    return table((), rows)
+    return table((), rows) + _steps(change.get("steps") or [])
+
+
+def _steps(steps: list[dict[str, Any]]) -> str:
+    if not steps:
+        return ""
+    rows: list[list[CellValue]] = [
+        [clock(step.get("at")), str(step.get("agent") or "-"), str(step["kind"]), str(step["text"])]
+        for step in steps
+    ]
+    return "\n" + table(STEP_HEADER, rows)
 
 
 def _state(change: dict[str, Any]) -> Cell:

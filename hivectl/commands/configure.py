@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from hive_api.client import POLL_TIMEOUT_S, segment
+from hivectl.asking import ask
 from hivectl.completion import complete_name
 from hivectl.folder import read_folder
 from hivectl.options import Name, NewName, NoWait, Output
@@ -61,7 +62,7 @@ def init(
         "adopt_state": adopt_state,
         "files": None if folder is None else _files(folder),
     }
-    change = session.client().post("/v1/agents", body, timeout_s=POLL_TIMEOUT_S)
+    change = ask(session, "POST", "/v1/agents", body=body, timeout_s=POLL_TIMEOUT_S)
     finish(session, change, output, no_wait)
 
 
@@ -78,7 +79,7 @@ def push(
     """
     session = begin(context, f"push to {name}")
     path = f"/v1/agents/{segment(checked_name(name))}/config"
-    change = session.client().put(path, {"files": _files(folder)}, timeout_s=POLL_TIMEOUT_S)
+    change = ask(session, "PUT", path, body={"files": _files(folder)}, timeout_s=POLL_TIMEOUT_S)
     finish(session, change, output, no_wait)
 
 

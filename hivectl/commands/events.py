@@ -7,16 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
-from hive_api.client import POLL_TIMEOUT_S
 from hivectl.escape import clip, escape
 from hivectl.failure import UsageError
+from hivectl.following import EventTail, Following
 from hivectl.moments import ago, clock
 from hivectl.options import Output
 from hivectl.output import CellValue, Format, emit, json_line, table, write
 from hivectl.session import Session, begin
 
 LONG_POLL_S = 25
-BATCH = 1000
 SHOWN_TEXT_CHARS = 2000
 HEADER = ("WHEN", "AGENT", "KIND", "TEXT")
 _AGENT_COLUMNS = 9  # the longest agent name
@@ -40,15 +39,12 @@ def events(
 
 def _follow(session: Session, limit: int, show: Callable[[list[dict[str, Any]]], None]) -> None:
     # One is always asked for: its number is where following begins.
-    latest = session.client().get("/v1/events", {"limit": max(limit, 1)})
-    seq = int(latest[-1]["seq"]) if latest else 0
+    daemon = Following(session)
+    latest = daemon.get("/v1/events", {"limit": max(limit, 1)})
     show(latest if limit else [])
-    client = session.client(POLL_TIMEOUT_S)
+    tail = EventTail(daemon, int(latest[-1]["seq"]) if latest else 0)
     while True:
-        fresh = client.get("/v1/events", {"after": seq, "limit": BATCH, "wait_s": LONG_POLL_S})
-        if fresh:
-            seq = int(fresh[-1]["seq"])
-            show(fresh)
+        show(tail.fresh(LONG_POLL_S))
 
 
 def _writer(output: Format) -> Callable[[list[dict[str, Any]]], None]:

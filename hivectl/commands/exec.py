@@ -1,4 +1,7 @@
-"""`hivectl exec NAME -- CMD`: run a command in an agent's container as its user, and be its terminal."""
+"""`hivectl exec NAME -- CMD`: run a command in an agent's container as its user, and be its terminal.
+
+`hivectl shell` is the same with a shell, by way of `run`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from hivectl.control_strings import ControlStringFilter
 from hivectl.escape import StreamEscaper
 from hivectl.options import Name
 from hivectl.output import with_closed_pipe_quiet
-from hivectl.session import begin, checked_name
+from hivectl.session import Session, begin, checked_name
 
 Command = Annotated[list[str], typer.Argument(metavar="CMD", help="The command and its arguments.")]
 Tty = Annotated[bool, typer.Option("-t", "--tty", help="Give it a terminal.")]
@@ -29,6 +32,11 @@ def execute(context: typer.Context, name: Name, command: Command, tty: Tty = Fal
     could drive the terminal program itself.
     """
     session = begin(context, f"run {command[0]} in {name}")
+    run(session, name, tuple(command), tty=tty, raw=raw)
+
+
+def run(session: Session, name: str, argv: tuple[str, ...], *, tty: bool, raw: bool = False) -> None:
+    """Run a command in an agent's container and end this process with its code, or 125 if hive failed."""
     session.failure_status = EXIT_EXEC_FAILED
     checked_name(name)
     from hivectl.conversation import Request, converse, dial
@@ -36,7 +44,7 @@ def execute(context: typer.Context, name: Name, command: Command, tty: Tty = Fal
 
     outlets = _Outlets(has_tty=tty, raw=raw)
     with dial(session.socket_path, name) as connection, raw_terminal() if tty else nullcontext():
-        status = converse(connection, Request(name, tuple(command), tty), outlets.deliver)
+        status = converse(connection, Request(name, argv, tty), outlets.deliver)
         outlets.finish()
     raise typer.Exit(status)
 

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from hive_api.client import POLL_TIMEOUT_S
+from hive_api.client import READ_TIMEOUT_S
 from hivectl.agent_rows import agents_table
+from hivectl.following import EventTail, Following
 from hivectl.options import Output
 from hivectl.output import Format, emit, json_line, write
 from hivectl.session import Session, begin
@@ -43,17 +44,18 @@ def _watch(session: Session, output: Format) -> None:
     is_screen = output is Format.TABLE and sys.stdout.isatty()
     if is_screen:
         write(_CLEAR_SCREEN)
-    seq = _newest(session)
+    daemon = Following(session)
+    events = EventTail(daemon)
     shown = None
     while True:
-        agents = session.client().get("/v1/agents")
+        agents = daemon.get("/v1/agents", timeout_s=READ_TIMEOUT_S)
         if is_screen:
             write(_screen(agents_table(agents)))
         elif agents != shown:
             _append(agents, output, is_first=shown is None)
         shown = agents
         time.sleep(MIN_PAUSE_S)
-        seq = _wait(session, seq)
+        events.fresh(REFRESH_S)
 
 
 def _append(agents: list[dict[str, Any]], output: Format, *, is_first: bool) -> None:
@@ -71,15 +73,3 @@ def _screen(text: str) -> str:
     if len(lines) > room:
         lines = [*lines[: room - 1], f"... {len(lines) - room + 1} more"]
     return _HOME + "".join(f"{line}{_CLEAR_TO_LINE_END}\n" for line in lines) + _CLEAR_BELOW
-
-
-def _newest(session: Session) -> int:
-    events = session.client().get("/v1/events", {"limit": 1})
-    return int(events[-1]["seq"]) if events else 0
-
-
-def _wait(session: Session, seq: int) -> int:
-    """Return the newest sequence number, when there is a newer one or it is time to look again."""
-    query = {"after": seq, "limit": 1000, "wait_s": REFRESH_S}
-    events = session.client(POLL_TIMEOUT_S).get("/v1/events", query)
-    return int(events[-1]["seq"]) if events else seq

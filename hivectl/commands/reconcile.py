@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from hivectl.asking import ask
 from hivectl.options import NoWait, Output
 from hivectl.output import CellValue, Format, emit, note, table
 from hivectl.session import Session, begin
@@ -24,7 +25,7 @@ def reconcile(
     if dry_run:
         _preview(session, output)
     else:
-        change = session.client().post("/v1/reconcile", {"dry_run": False})
+        change = ask(session, "POST", "/v1/reconcile", body={"dry_run": False})
         finish(session, change, output, no_wait, empty=NOTHING)
 
 

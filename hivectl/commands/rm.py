@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any
 
 import typer
 
 from hive_api.client import segment
-from hive_api.errors import EXIT_FAILED
-from hivectl.escape import escape
-from hivectl.failure import UsageError
-from hivectl.options import Name, NoWait, Output
-from hivectl.output import Format, note
+from hivectl.asking import ask
+from hivectl.confirm import confirm, require_terminal
+from hivectl.options import Name, NoWait, Output, Yes
+from hivectl.output import Format
 from hivectl.session import begin, checked_name
 from hivectl.waiting import finish
 
 Purge = Annotated[bool, typer.Option("--purge", help="Delete its state, home and config repo for good.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 def rm(
@@ -35,19 +32,10 @@ def rm(
     session = begin(context, f"remove {name}")
     path = f"/v1/agents/{segment(checked_name(name))}"
     if not yes:
-        if not sys.stdin.isatty():
-            raise UsageError("it has to be confirmed, and there is no terminal to ask on", "add --yes")
-        _confirm(session.client().get(path), purge)
-    finish(session, session.client().delete(path, {"purge": purge}), output, no_wait)
-
-
-def _confirm(agent: dict[str, Any], purge: bool) -> None:
-    sys.stderr.write("".join(f"{escape(line)}\n" for line in _consequences(agent, purge)))
-    sys.stderr.write("Go on? [y/N] ")
-    sys.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        note(f"{agent['name']} was left as it is")
-        raise typer.Exit(EXIT_FAILED)
+        require_terminal()
+        agent = session.client().get(path)
+        confirm(_consequences(agent, purge), f"{agent['name']} was left as it is")
+    finish(session, ask(session, "DELETE", path, query={"purge": purge}), output, no_wait)
 
 
 def _consequences(agent: dict[str, Any], purge: bool) -> list[str]:

@@ -69,7 +69,9 @@ def _is_fast(hive: LiveHive) -> bool:
     [
         pytest.param(Rule(Fault.REFUSE_AFTER, "POST", CREATE, times=1), id="done-but-500"),
         pytest.param(Rule(Fault.CUT, "POST", CREATE, times=1), id="done-but-cut"),
-        pytest.param(Rule(Fault.CUT, "POST", CREATE, times=1, pass_bytes=120), id="done-but-cut-in-the-answer"),
+        pytest.param(
+            Rule(Fault.CUT, "POST", CREATE, times=1, pass_bytes=120), id="done-but-cut-in-the-answer"
+        ),
         pytest.param(Rule(Fault.SWALLOW, "POST", CREATE, times=1), id="never-arrived"),
         pytest.param(Rule(Fault.REFUSE, "POST", CREATE, times=2), id="refused-twice"),
         pytest.param(Rule(Fault.REFUSE_AFTER, "POST", START, times=1), id="started-but-500"),

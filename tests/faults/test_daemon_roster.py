@@ -78,8 +78,6 @@ def _sparse(path: Path) -> None:
     os.truncate(path, 100 * MIB)
 
 
-
-
 ODD: dict[str, Callable[[Path], None]] = {
     "missing": Path.unlink,
     "symlink": _symlink,
@@ -206,7 +204,9 @@ def _due() -> PublishRoster:
 
 
 @pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN.keys())
-def test_nobody_has_authority_on_a_broken_roster(root_dir: Path, publisher: Publisher, content: bytes) -> None:
+def test_nobody_has_authority_on_a_broken_roster(
+    root_dir: Path, publisher: Publisher, content: bytes
+) -> None:
     _replace(root_dir / "meta" / FILE_NAME, content)
     assert publisher.authority() is None
     publisher.publish(_due())
@@ -218,9 +218,7 @@ def _directory(path: Path) -> None:
     path.mkdir()
 
 
-@pytest.mark.parametrize(
-    "break_it", [*ODD.values(), _directory], ids=[*ODD.keys(), "directory"]
-)
+@pytest.mark.parametrize("break_it", [*ODD.values(), _directory], ids=[*ODD.keys(), "directory"])
 def test_nobody_has_authority_on_what_is_no_roster_file(
     root_dir: Path, publisher: Publisher, break_it: Callable[[Path], None]
 ) -> None:

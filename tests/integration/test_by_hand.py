@@ -188,7 +188,11 @@ def test_an_agent_named_like_a_container_id_means_only_itself(bob: LiveHive) -> 
     """The engine itself would take the name for the prefix of bob's id."""
     prefix = "a" + bob.row("bob")["container_id"][:8]
     short = next(
-        (name for name in (bob.row("bob")["container_id"][:length] for length in (4, 5, 6)) if name[0].isalpha()),
+        (
+            name
+            for name in (bob.row("bob")["container_id"][:length] for length in (4, 5, 6))
+            if name[0].isalpha()
+        ),
         prefix,
     )
     before = bob.lives()

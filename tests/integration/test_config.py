@@ -82,7 +82,9 @@ def test_an_oversized_manifest_is_not_taken_at_all(pair: LiveHive) -> None:
     before = pair.show("bob")
     assert "65536" in pair.hivectl("push", "bob", str(pair.folder("bob", OVERSIZED)), expect=2).stderr
     assert pair.show("bob") == before
-    assert "65536" in pair.hivectl("init", "dave", "--from", str(pair.folder("d", OVERSIZED)), expect=2).stderr
+    assert (
+        "65536" in pair.hivectl("init", "dave", "--from", str(pair.folder("d", OVERSIZED)), expect=2).stderr
+    )
     assert "dave" not in pair.rows()
 
 
@@ -106,7 +108,9 @@ def test_an_oversized_manifest_on_main_degrades(pair: LiveHive) -> None:
 
 
 @pytest.mark.parametrize(("files", "word"), UNUSABLE)
-def test_init_with_an_unusable_config_makes_nothing(hive: LiveHive, files: dict[str, bytes], word: str) -> None:
+def test_init_with_an_unusable_config_makes_nothing(
+    hive: LiveHive, files: dict[str, bytes], word: str
+) -> None:
     events = hive.last_seq()
     refused = hive.hivectl("init", "bob", "--from", str(hive.folder("bob", files)), expect=None)
     assert refused.status in (1, 2)
@@ -123,8 +127,6 @@ def test_an_image_that_is_not_there_is_named(pair: LiveHive) -> None:
     assert "no-such-image" in pair.hivectl("update", "bob", expect=1).stderr
     pair.wait_for(lambda: pair.row("bob")["degraded"], "degraded")
     assert pair.lives() == lives
-
-
 
 
 HOSTILE = [
@@ -177,7 +179,18 @@ def test_no_path_leads_out_of_the_agents(hive: LiveHive, name: str, method: str,
 
 @pytest.mark.parametrize(
     "path",
-    ["../x", "/etc/passwd", "a/../../b", ".git/config", "a/.git/x", "a//b", "", ".", "a\x00b", "x/" * 3000 + "y"],
+    [
+        "../x",
+        "/etc/passwd",
+        "a/../../b",
+        ".git/config",
+        "a/.git/x",
+        "a//b",
+        "",
+        ".",
+        "a\x00b",
+        "x/" * 3000 + "y",
+    ],
     ids=lambda path: ascii(path[:12]),
 )
 def test_no_file_is_put_outside_a_config(hive: LiveHive, path: str) -> None:

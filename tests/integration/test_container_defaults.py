@@ -126,8 +126,15 @@ def test_every_mount_is_there_and_no_other(bob: LiveHive) -> None:
 
 def test_no_mount_holds_the_engine_the_admin_socket_or_the_store(bob: LiveHive) -> None:
     for one in bob.inspect("bob")["Mounts"]:
-        for guarded in (bob.socket, bob.data / "hive.db", bob.engine_socket, bob.run_dir / "grants" / ".meta"):
-            assert not str(guarded).startswith(f"{one['Source'].rstrip('/')}/") or one["Destination"] == "/meta"
+        for guarded in (
+            bob.socket,
+            bob.data / "hive.db",
+            bob.engine_socket,
+            bob.run_dir / "grants" / ".meta",
+        ):
+            assert (
+                not str(guarded).startswith(f"{one['Source'].rstrip('/')}/") or one["Destination"] == "/meta"
+            )
 
 
 # ---- as the host's disk tells -----------------------------------------------------------------------------
@@ -220,7 +227,10 @@ def test_it_knows_itself_and_nobody_else(bob: LiveHive) -> None:
     uid = bob.show("bob")["uid"]
     assert inside(bob, "whoami; id -un; echo ~").split() == ["agent", "agent", "/home/agent"]
     assert f"agent:x:{uid}:{uid}:" in inside(bob, "cat /etc/passwd")
-    assert inside(bob, "ls -A /agents /meta /run/hive /run/hive-secrets 2>&1 | grep -v '^/' | grep .; true") == ""
+    assert (
+        inside(bob, "ls -A /agents /meta /run/hive /run/hive-secrets 2>&1 | grep -v '^/' | grep .; true")
+        == ""
+    )
     assert inside(bob, "git config --get safe.directory").split() == ["/meta"]
 
 

@@ -118,7 +118,9 @@ def test_sigterm_ends_it_in_time_whatever_hangs_on_it(make_hive: MakeHive) -> No
             raw_connection(hive.socket) as poll,
         ):
             half.sendall(b"POST /v1/reconcile HTTP/1.1\r\nHost: hive\r\nContent-Length: 100\r\n\r\n{")
-            poll.sendall(f"GET /v1/events?after={after + 5}&wait_s=25 HTTP/1.1\r\nHost: hive\r\n\r\n".encode())
+            poll.sendall(
+                f"GET /v1/events?after={after + 5}&wait_s=25 HTTP/1.1\r\nHost: hive\r\n\r\n".encode()
+            )
             took_s = hive.terminate()
         assert took_s < LIMIT_S
         for client in clients:

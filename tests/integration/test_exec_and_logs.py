@@ -23,7 +23,12 @@ ESCAPES = (b"\x1b", b"\x9b", b"\x07", b"\x00", b"\xff")
 @pytest.fixture(scope="module")
 def bob(hive: LiveHive) -> Iterator[LiveHive]:
     """The shared hive with bob running in it: he says five lines and sleeps."""
-    hive.spawn("bob", "sh", "-c", f"for n in 1 2 3 4 5; do echo line $n; done; printf '{NASTY.decode()}\\n'; sleep 600")
+    hive.spawn(
+        "bob",
+        "sh",
+        "-c",
+        f"for n in 1 2 3 4 5; do echo line $n; done; printf '{NASTY.decode()}\\n'; sleep 600",
+    )
     hive.wait_for(lambda: "B\n" in hive.hivectl("logs", "bob").stdout, "his words")
     yield hive
     hive.remove("bob")
@@ -45,8 +50,13 @@ def test_exec_of_a_missing_program_and_a_signal(bob: LiveHive) -> None:
 
 def test_exec_runs_as_the_agent_and_nobody_else(bob: LiveHive) -> None:
     uid = bob.show("bob")["uid"]
-    assert bob.hivectl("exec", "bob", "--", "id").stdout == f"uid={uid}(agent) gid={uid}(agent) groups={uid}(agent)\n"
-    script = "pwd; echo $HOME; echo $HIVE_AGENT; grep -E 'Cap(Eff|Prm|Bnd|Inh|Amb)|NoNewPrivs' /proc/self/status"
+    assert (
+        bob.hivectl("exec", "bob", "--", "id").stdout
+        == f"uid={uid}(agent) gid={uid}(agent) groups={uid}(agent)\n"
+    )
+    script = (
+        "pwd; echo $HOME; echo $HIVE_AGENT; grep -E 'Cap(Eff|Prm|Bnd|Inh|Amb)|NoNewPrivs' /proc/self/status"
+    )
     said = bob.hivectl("exec", "bob", "--", "sh", "-c", script).stdout.splitlines()
     assert said[:3] == ["/state", "/home/agent", "bob"]
     facts = dict(line.split(":\t") for line in said[3:])
@@ -162,7 +172,12 @@ def test_nothing_an_agent_wrote_drives_a_terminal(bob: LiveHive) -> None:
 
 
 def test_logs_follow(bob: LiveHive) -> None:
-    bob.spawn("talker", "sh", "-c", "echo first; until [ -e /state/go ]; do sleep 0.05; done; echo second; sleep 600")
+    bob.spawn(
+        "talker",
+        "sh",
+        "-c",
+        "echo first; until [ -e /state/go ]; do sleep 0.05; done; echo second; sleep 600",
+    )
     try:
         with subprocess.Popen(
             bob.hivectl_argv("logs", "-f", "talker"), env=bob.hivectl_environment(), stdout=subprocess.PIPE

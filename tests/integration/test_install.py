@@ -94,6 +94,15 @@ class Host:
         with (self.checkout / CHANGED).open("a", encoding="utf-8") as file:
             file.write("# A change.\n")
 
+    def restore(self, source: Path, target: Path) -> None:
+        """Copy a whole tree; of the versions, which nothing changes in place, only the directories."""
+        versions = str(self.prefix.relative_to(self.tree))
+        shutil.copytree(source, target, symlinks=True, ignore=lambda at, _: _versions_in(at, versions))
+        for version in (source / versions).glob(f"{VERSION}-*"):
+            subprocess.run(["cp", "-al", str(version), str(target / versions)], check=True)
+        # Adding the versions touched it.
+        shutil.copystat(source / versions, target / versions)
+
     def snapshot(self) -> dict[str, tuple[int, int, str]]:
         """Everything in the tree but libraries, with what would tell that it was touched."""
         found = {}
@@ -108,7 +117,7 @@ class Host:
 
 @pytest.fixture(scope="module")
 def built() -> Iterator[Host]:
-    """A host with one version built, put aside: building it is what takes long."""
+    """A host with one version installed, and a copy put aside: building it is what takes long."""
     if os.geteuid() != 0:
         pytest.skip("needs root, like the installation")
     host = Host(make_root())
@@ -120,7 +129,8 @@ def built() -> Iterator[Host]:
             shutil.copy2(ROOT / name, host.checkout / name)
         host.tree.mkdir()
         host.first = host.run("install")
-        (host.prefix / host.current).rename(host.root / host.current)
+        host.pristine = host.snapshot()
+        host.restore(host.tree, host.root / "pristine")
         yield host
     finally:
         remove_root(host.root)
@@ -128,16 +138,18 @@ def built() -> Iterator[Host]:
 
 @pytest.fixture
 def host(built: Host) -> Host:
-    """The same, freshly installed, unless the last test left it untouched."""
+    """The same, as it was freshly installed."""
     shutil.copy2(ROOT / CHANGED, built.checkout / CHANGED)
-    if not built.pristine or built.snapshot() != built.pristine:
+    if built.snapshot() != built.pristine:
         shutil.rmtree(built.tree)
-        built.prefix.mkdir(parents=True)
-        for version in built.root.glob(f"{VERSION}-*"):
-            subprocess.run(["cp", "-al", str(version), str(built.prefix)], check=True)
-        built.run("install")
-        built.pristine = built.snapshot()
+        built.restore(built.root / "pristine", built.tree)
     return built
+
+
+def _versions_in(folder: str, versions: str) -> list[str]:
+    """What of a folder is left out of a copy."""
+    is_prefix = folder.endswith(f"/{versions}")
+    return [path.name for path in Path(folder).glob(f"{VERSION}-*")] if is_prefix else []
 
 
 def _run(*argv: str | Path) -> str:

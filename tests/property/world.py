@@ -157,6 +157,7 @@ class World:
             boot_at=BOOT,
             grace_s=GRACE_S,
             crashes=CrashPolicy(),
+            over_budget={},
         )
 
     def observed(

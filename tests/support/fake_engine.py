@@ -72,7 +72,21 @@ class FakeEngine:
 
     def version(self) -> EngineVersion:
         with self._call("version"):
-            return EngineVersion(engine="20.10.24", api="1.41", runtime="1.1.5", live_restore=False)
+            return EngineVersion(
+                engine="20.10.24",
+                api="1.41",
+                runtime="1.1.5",
+                runtime_build="1.1.5-1",
+                default_runtime="runc",
+                live_restore=False,
+                security_options=("name=seccomp,profile=default",),
+                cgroup_version="2",
+                missing_limits=(),
+                storage_driver="overlay2",
+                root_dir="/var/lib/docker",
+                kernel="6.1.0",
+                time=datetime.now(UTC),
+            )
 
     def list_containers(self, hive_id: str) -> tuple[ListedContainer, ...]:
         with self._call("list_containers"):

@@ -249,7 +249,9 @@ class LiveHive:
             check=False,
         )
         ended = Finished(
-            done.returncode, done.stdout.decode(errors="surrogateescape"), done.stderr.decode(errors="replace")
+            done.returncode,
+            done.stdout.decode(errors="surrogateescape"),
+            done.stderr.decode(errors="replace"),
         )
         said = f"hivectl {' '.join(arguments)} ended with {ended.status}: {ended.stdout}{ended.stderr}"
         assert expect is None or ended.status == expect, self.complaint(said)

@@ -199,6 +199,7 @@ def desired_state(
         boot_at=BOOT,
         grace_s=GRACE_S,
         crashes=crashes or CrashPolicy(),
+        over_budget={},
     )
 
 

@@ -18,6 +18,7 @@ BOTH = [*ONE, Part(name("eve"), "i-eve", Goal.GONE)]
 
 def _sighting(clock: Clock, *alive: str, busy: tuple[str, ...] = (), began: float | None = None) -> Sighting:
     return Sighting(
+        at=clock.now(),
         began=clock.monotonic() if began is None else began,
         records={name(one): agent(one) for one in alive},
         views={},

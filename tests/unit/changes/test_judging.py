@@ -52,6 +52,7 @@ def _judged(goal: Goal, seen: Seen) -> Part:
         view = AgentView(BOB, None, seen.state, seen.desired, "id-bob", None, "a reason", False, False)
     changes.review(
         Sighting(
+            at=clock.now(),
             began=clock.monotonic(),
             records={BOB: record} if seen.exists else {},
             views={} if view is None else {BOB: view},

@@ -1,0 +1,243 @@
+"""Holding a hive: pause, quarantine, stop all, updates that go wrong, and the evidence they leave."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from hive_api.client import ApiError
+from tests.support.live_hive import LiveHive, config, wire
+
+pytestmark = pytest.mark.integration
+
+DEAF = ("sh", "-c", "trap '' TERM; echo deaf; sleep 600 & wait; sleep 600")
+
+
+@pytest.fixture
+def pair(hive: LiveHive) -> Iterator[LiveHive]:
+    """bob below alice, both running; gone afterwards."""
+    hive.spawn("alice")
+    hive.spawn("bob", parent="alice")
+    yield hive
+    hive.remove(*hive.rows())
+
+
+def verb(hive: LiveHive, name: str, body: dict[str, object]) -> dict[str, object]:
+    """Ask for a lifecycle verb and wait for its change."""
+    change: dict[str, object] = hive.api.post(f"/v1/lifecycle/{name}", body)
+    return hive.change(change)
+
+
+# ---- quarantine --------------------------------------------------------------------------------------------
+
+
+def test_what_is_not_in_quarantine_cannot_be_released(pair: LiveHive) -> None:
+    with pytest.raises(ApiError, match="not in quarantine"):
+        pair.api.post("/v1/lifecycle/release", {"names": ["bob"]})
+
+
+def test_quarantine_freezes_a_subtree_refuses_verbs_and_release_lets_it_run_on(pair: LiveHive) -> None:
+    before = pair.lives()
+    verb(pair, "quarantine", {"names": ["alice"], "subtree": True})
+    assert {one: pair.inspect(one)["State"]["Status"] for one in ("alice", "bob")} == {
+        "alice": "paused",
+        "bob": "paused",
+    }
+    row = pair.row("bob")
+    assert (row["state"], row["desired"]) == ("paused", "running")
+    assert "hivectl release bob" in row["reason"]
+    with pytest.raises(ApiError, match="in quarantine"):
+        pair.api.post("/v1/lifecycle/restart", {"names": ["bob"], "now": False})
+    verb(pair, "release", {"names": ["alice"], "subtree": True})
+    assert pair.lives() == before
+    assert {one: pair.row(one)["state"] for one in ("alice", "bob")} == {"alice": "running", "bob": "running"}
+
+
+def test_what_ends_in_quarantine_stays_down_over_a_restart_of_the_daemon(pair: LiveHive) -> None:
+    verb(pair, "quarantine", {"names": ["bob"]})
+    pair.raw.kill(pair.container("bob"))
+    pair.wait_state("bob", "stopped")
+    pair.restart().settle()
+    assert pair.row("bob")["state"] == "stopped"
+    assert pair.plan()["actions"] == []
+    verb(pair, "release", {"names": ["bob"]})
+    assert pair.row("bob")["state"] == "running"
+
+
+# ---- pause -------------------------------------------------------------------------------------------------
+
+
+def test_while_paused_nothing_is_done_but_what_is_asked_for(pair: LiveHive) -> None:
+    pair.api.post("/v1/pause", {})
+    try:
+        pair.wait_for(lambda: pair.status()["phase"] == "paused", "phase paused")
+        pair.raw.kill(pair.container("bob"))
+        pair.wait_for(lambda: pair.row("bob")["state"] in ("starting", "backoff"), "bob's end to be seen")
+        pair.reconcile()
+        assert pair.inspect("bob")["State"]["Status"] == "exited"
+        pair.verb("stop", "alice")
+        assert pair.row("alice")["state"] == "stopped"
+        pair.restart()
+        pair.wait_for(lambda: pair.status()["phase"] == "paused", "phase paused after a restart")
+        assert pair.inspect("bob")["State"]["Status"] == "exited"
+    finally:
+        pair.api.post("/v1/resume", {})
+    pair.wait_state("bob", "running")
+    assert pair.status()["phase"] == "running"
+
+
+# ---- stop all ----------------------------------------------------------------------------------------------
+
+
+def test_stop_all_takes_one_grace_however_many_do_not_listen(hive: LiveHive) -> None:
+    names = [f"deaf{number}" for number in range(10)]
+    for name in names:
+        hive.init(name, *DEAF)
+    hive.init("idle")
+    try:
+        hive.verb("spawn", *names)
+        for name in names:
+            hive.wait_for(lambda one=name: "deaf" in hive.hivectl("logs", one).stdout, f"{name} to be deaf")
+        began = time.monotonic()
+        change = hive.change(hive.api.post("/v1/lifecycle/stop-all", {"now": False}))
+        assert time.monotonic() - began < 2 * 5 + 4, "one grace is 5 s"
+        assert all("forced" in part["text"] for part in change["agents"])
+        assert {hive.row(name)["desired"] for name in names} == {"stopped"}
+        assert hive.row("idle")["state"] == "unspawned"
+    finally:
+        hive.remove(*names, "idle")
+
+
+# ---- updates that go wrong ---------------------------------------------------------------------------------
+
+
+def test_an_update_that_does_not_run_goes_back_to_what_did(pair: LiveHive) -> None:
+    good = pair.show("bob")["applied_commit"]
+    pair.push("bob", config("bob", ("sh", "-c", "echo broken; exit 3")))
+    change = pair.verb("update", "bob", state="failed")
+    assert "went back to the spec that ran before" in change["agents"][0]["text"]
+    row = pair.wait_state("bob", "running")
+    assert "update failed" in row["reason"]
+    assert row["needs_update"] is True
+    shown = pair.show("bob")
+    assert shown["applied_commit"] == good
+    assert "commit" in shown["differing"]
+    assert pair.events("rolled_back", "bob")
+    previous = pair.api.get_bytes("/v1/agents/bob/logs?previous=true")
+    assert b"broken" in previous
+
+
+def test_an_update_that_runs_is_kept(pair: LiveHive) -> None:
+    pair.push("bob", config("bob", ("sleep", "601")))
+    pair.verb("update", "bob")
+    assert pair.show("bob")["command"] == ["sleep", "601"]
+    assert pair.row("bob")["needs_update"] is False
+
+
+# ---- evidence ----------------------------------------------------------------------------------------------
+
+
+def test_why_tells_a_kill_and_an_update_in_one_sentence_each(pair: LiveHive) -> None:
+    pair.raw.kill(pair.container("bob"))
+    pair.wait_for(
+        lambda: "killed by a signal from outside hive" in pair.api.get("/v1/agents/bob/why")["summary"],
+        "why to tell the kill",
+    )
+    pair.verb("update", "bob")
+    assert "update" in pair.api.get("/v1/agents/bob/why")["summary"]
+
+
+def test_a_log_of_a_container_that_never_was_is_refused(pair: LiveHive) -> None:
+    with pytest.raises(ApiError, match="no container of bob was removed yet"):
+        pair.api.get_bytes("/v1/agents/bob/logs?previous=true")
+
+
+# ---- explain, audit and changes ----------------------------------------------------------------------------
+
+
+def test_explain_gives_the_decision_the_rule_and_the_remedy(pair: LiveHive) -> None:
+    allowed = pair.api.get("/v1/explain?caller=alice&operation=restart&target=bob")
+    assert allowed["allowed"] is True
+    refused = pair.api.get("/v1/explain?caller=bob&operation=restart&target=alice")
+    assert (refused["allowed"], refused["decision"]) == (False, "answered not_found")
+    assert "above 'alice'" in refused["remedy"]
+    denied = pair.api.get("/v1/explain?caller=bob&operation=exec&target=bob")
+    assert denied["decision"] == "denied"
+
+
+def test_every_mutation_is_audited_with_its_end_and_the_chain_holds(pair: LiveHive) -> None:
+    change = pair.verb("restart", "bob")
+    with pytest.raises(ApiError):
+        pair.api.post("/v1/lifecycle/spawn", {"names": ["bob"], "now": False})
+    answer = pair.api.get("/v1/audit?limit=1000")
+    about = [one for one in answer["records"] if one["operation"] == "restart"]
+    assert [one["outcome"] for one in about[-3:]] == ["asked", "accepted", "done"]
+    assert about[-1]["change"] == about[-2]["change"] == change["id"]
+    refused = [one for one in answer["records"] if one["operation"] == "spawn"][-1]
+    assert (refused["outcome"], refused["code"]) == ("refused", "conflict")
+    verdict = pair.api.get(f"/v1/audit/verify?head={answer['head']}")
+    assert verdict["ok"] is True
+
+
+def test_changes_and_their_steps_outlive_the_daemon(pair: LiveHive) -> None:
+    change = pair.verb("restart", "bob")
+    pair.kill9()
+    pair.start().settle()
+    kept = pair.api.get(f"/v1/changes/{change['id']}")
+    assert kept["state"] == "done"
+    assert [step["kind"] for step in kept["steps"]] == ["stopped", "started"]
+
+
+def test_the_same_key_is_the_same_change(pair: LiveHive) -> None:
+    key = {"Idempotency-Key": "one-restart"}
+    body = {"names": ["bob"], "now": False}
+    first = pair.change(pair.api.post("/v1/lifecycle/restart", body, headers=key))
+    life = pair.lives()["bob"]
+    again = pair.api.post("/v1/lifecycle/restart", body, headers=key)
+    assert again["id"] == first["id"]
+    assert pair.lives()["bob"] == life
+    with pytest.raises(ApiError, match="idempotency key"):
+        pair.api.post("/v1/agents", {"name": "carol", "files": wire(config("carol"))}, headers=key)
+
+
+# ---- disk --------------------------------------------------------------------------------------------------
+
+
+def test_an_agent_over_its_disk_budget_is_stopped_and_comes_back_once_below(hive: LiveHive) -> None:
+    hive.terminate()
+    hive.write_settings({"disk": {"budget": "2m", "interval_s": 1}})
+    hive.start().settle()
+    hive.init(
+        "hog", "sh", "-c", "[ -e /state/fat ] || dd if=/dev/zero of=/state/fat bs=1M count=4; sleep 600"
+    )
+    try:
+        hive.hivectl("spawn", "hog", expect=None)
+        row = hive.wait_state("hog", "stopped")
+        assert "disk full" in row["reason"]
+        assert row["desired"] == "running"
+        (hive.data / "agents" / "hog" / "state" / "fat").write_bytes(b"small")
+        hive.wait_state("hog", "running")
+    finally:
+        hive.remove("hog")
+
+
+def test_below_the_low_water_mark_nothing_new_is_made_and_status_says_so(hive: LiveHive) -> None:
+    hive.spawn("old")
+    hive.terminate()
+    hive.write_settings({"disk": {"low_water": "1000000g"}})
+    hive.start().settle()
+    try:
+        assert "disk_low" in hive.problems()
+        with pytest.raises(ApiError, match="nearly full"):
+            hive.api.post("/v1/agents", {"name": "new", "files": wire(config("new"))})
+        with pytest.raises(ApiError, match="nearly full"):
+            hive.api.put("/v1/agents/old/config", {"files": wire(config("old"))})
+        hive.verb("stop", "old")
+        hive.verb("start", "old")
+    finally:
+        hive.terminate()
+        hive.write_settings()
+        hive.start().settle()
+        hive.remove("old")
