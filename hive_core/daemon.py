@@ -65,6 +65,7 @@ from hive_core.engine.lifecycle import Lifecycle
 from hive_core.engine.observe import Observer
 from hive_core.engine.publish import FILE_NAME, Publisher
 from hive_core.engine.reconcile import Reconciler
+from hive_core.engine.rescue import Rescue
 from hive_core.engine.wakes import EventWatch
 from hive_core.planning.actions import Problem
 from hive_core.planning.shutdown import plan_shutdown
@@ -296,9 +297,9 @@ class Assembly:
         )
 
     @cached_property
-    def dispatcher(self) -> Dispatcher:
-        """The workers."""
-        applier = Applier(
+    def applier(self) -> Applier:
+        """What carries out actions."""
+        return Applier(
             self.settings,
             self.store,
             self.engine,
@@ -311,9 +312,13 @@ class Assembly:
             self.clock,
             self.observer.forget,
         )
+
+    @cached_property
+    def dispatcher(self) -> Dispatcher:
+        """The workers."""
         workers = self.settings.reconcile
         return Dispatcher(
-            applier,
+            self.applier,
             self.clock,
             workers.start_workers,
             workers.stop_workers,
@@ -395,6 +400,8 @@ class Assembly:
             self.shape,
         )
         self.reconciler.housekeeping = creation.ensure_root
+        rescue = Rescue(self.settings.hive.id, self.store, self.engine, self.applier, self.dispatcher)
+        rescue.clean_up()
         self.reconciler.host_problems = self.host_problems
         self.store.on_full = self.audit.make_room = self.disk_watch.make_room
         return Hive(
@@ -419,6 +426,7 @@ class Assembly:
             self.events,
             self.audit,
             self.evidence,
+            rescue,
             self.publisher,
             Doctor(self.settings, self.engine, self.run_dirs, lambda: self.directory_watch.problem),
             self.clock,

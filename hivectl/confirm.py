@@ -1,4 +1,7 @@
-"""The question before something that is hard to take back. Used by `rm`, `stop --all`, `quarantine`, `restore`."""
+"""The question before something that is hard to take back.
+
+Used by `rm`, `stop --all`, `quarantine --subtree` and `restore`; no other command asks.
+"""
 
 from __future__ import annotations
 

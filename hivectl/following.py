@@ -1,4 +1,4 @@
-"""Long looks at the daemon that outlive its restart. Used by `wait`, `ps -w`, the -f options, and by waiting.
+"""Long looks at the daemon that outlive its restart. Used by `wait`, `ps -w`, `events -f`, `audit -f` and waiting.
 
 A restart takes seconds and changes nothing that is looked at, so it ends no look: the request is made again
 until the daemon is back. One that never answered is another matter, and is told at once.

@@ -20,7 +20,7 @@ Output = Annotated[
 ]
 OptionalNames = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[NAME]", help="The agents' names.", autocompletion=complete_name),
+    typer.Argument(metavar="NAME", help="The agents' names.", autocompletion=complete_name),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 NoWait = Annotated[

@@ -1,7 +1,8 @@
 r"""The operator's own terminal while `exec -t` has it: raw, then given back as it was.
 
-Used by hivectl.commands.exec, also for `shell`. What ran inside may have left any mode on, so the end is always
-the saved settings and a reset of what programs commonly switch, also when the command died in the middle.
+Used by hivectl.commands.exec, also for `shell`. What ran inside may have left any mode on, so the end is
+always the saved settings and a reset of what programs commonly switch, also when the command died in the
+middle.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Waits for changes and says how they ended. Used by every command that changes something.
 
-A change belongs to the daemon: it goes on when the waiting ends, whatever the reason, and over a restart of the
-daemon. So an interrupt detaches, and a failed change is an error of this command with the change's own reason.
+A change belongs to the daemon: it goes on when the waiting ends, whatever the reason, and over a restart of
+the daemon. So an interrupt detaches, and a failed change is an error of this command with the change's own
+reason.
 """
 
 from __future__ import annotations

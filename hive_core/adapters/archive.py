@@ -31,11 +31,22 @@ _SEAL_BYTES = 32 * 1024
 _TAIL_BYTES = 2 * tarfile.BLOCKSIZE
 _MAX_NOTES = 100
 _MAX_NOTE = 200
-_COMPRESSED = {b"\x1f\x8b": "gzip -d", b"\x28\xb5\x2f\xfd": "zstd -d", b"\xfd7zXZ": "xz -d", b"BZh": "bzip2 -d"}
+_COMPRESSED = {
+    b"\x1f\x8b": "gzip -d",
+    b"\x28\xb5\x2f\xfd": "zstd -d",
+    b"\xfd7zXZ": "xz -d",
+    b"BZh": "bzip2 -d",
+}
 _WAY_OUT = "use another copy of the backup"
 _EXTENTS_IN_HEADER = 4
 _EXTENTS_IN_BLOCK = 21
 _OCTAL_LIMIT = 8**11
+_KINDS = {
+    tarfile.REGTYPE: stat.S_IFREG,
+    tarfile.GNUTYPE_SPARSE: stat.S_IFREG,
+    tarfile.DIRTYPE: stat.S_IFDIR,
+    tarfile.SYMTYPE: stat.S_IFLNK,
+}
 
 Extent = tuple[int, int]
 
@@ -187,9 +198,10 @@ class Archive:
     def members(self) -> Iterator[Member]:
         """Yield the members in order, the manifest first, without the seal."""
         self._file.seek(0)
-        with self._damage(), tarfile.open(
-            fileobj=self._file, mode="r:", encoding="utf-8", errors="surrogateescape"
-        ) as tar:
+        with (
+            self._damage(),
+            tarfile.open(fileobj=self._file, mode="r:", encoding="utf-8", errors="surrogateescape") as tar,
+        ):
             while (found := tar.next()) is not None:
                 # The library keeps every member it has read.
                 tar.members.clear()
@@ -258,20 +270,13 @@ class Archive:
         return found
 
     def _checked(self, found: tarfile.TarInfo) -> Member:
-        parts = tuple(found.name.split("/"))
+        parts = tuple(found.name.removesuffix("/").split("/"))
         if any(part in ("", ".", "..") for part in parts):
-            raise self.refused(f"it holds a member with an unusable name: {ascii(found.name[:80])}")
-        extents: tuple[Extent, ...] = ((0, found.size),) if found.size else ()
-        if found.isdir():
-            kind, extents = stat.S_IFDIR, ()
-        elif found.issym():
-            kind, extents = stat.S_IFLNK, ()
-        elif found.type in (tarfile.REGTYPE, tarfile.GNUTYPE_SPARSE) and not found.pax_headers:
-            kind = stat.S_IFREG
-            if found.sparse is not None:
-                extents = self._checked_extents(found)
-        else:
-            raise self.refused(f"{ascii(found.name[:80])} in it is neither a file, a directory nor a link")
+            raise self.refused(f"it holds a member with an unusable name: {found.name[:80]!a}")
+        kind = _KINDS.get(found.type)
+        if kind is None or found.pax_headers:
+            raise self.refused(f"{found.name[:80]!a} in it is neither a file, a directory nor a link")
+        extents = self._checked_extents(found) if kind == stat.S_IFREG else ()
         return Member(
             parts,
             kind,
@@ -286,14 +291,16 @@ class Archive:
         )
 
     def _checked_extents(self, found: tarfile.TarInfo) -> tuple[Extent, ...]:
-        extents = tuple((offset, size) for offset, size in found.sparse or () if size)
+        """Return where a file has content: all of it, unless it was written with holes."""
+        noted = ((0, found.size),) if found.sparse is None else found.sparse
+        extents = tuple((offset, size) for offset, size in noted if size)
         end = 0
         for offset, size in extents:
             if offset < end or size < 0:
-                raise self.refused(f"the file {ascii(found.name[:80])} in it has impossible holes")
+                raise self.refused(f"the file {found.name[:80]!a} in it has impossible holes")
             end = offset + size
         if end > found.size:
-            raise self.refused(f"the file {ascii(found.name[:80])} in it is longer than itself")
+            raise self.refused(f"the file {found.name[:80]!a} in it is longer than itself")
         return extents
 
     @contextmanager

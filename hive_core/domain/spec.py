@@ -23,6 +23,7 @@ LABEL_AGENT = "dev.hive.agent"
 LABEL_INCARNATION = "dev.hive.incarnation"
 LABEL_SPEC = "dev.hive.spec"
 LABEL_CREATE = "dev.hive.create"
+LABEL_RESCUE = "dev.hive.rescue"
 
 HARNESS = "/usr/local/bin/hive-agent"
 HOME = "/home/agent"

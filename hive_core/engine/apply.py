@@ -200,10 +200,7 @@ class Applier:
 
     def _create(self, action: Create, run: _Run) -> None:
         try:
-            self._dirs.refresh(action.agent, action.spec.uid)
-            self._run_dirs.ensure_agent(action.agent, action.spec.uid)
-            self._config.export(action.agent, action.spec.commit)
-            self._check_sources(action.spec)
+            self.make_ready(action.agent, action.spec)
             with self._start_slots:
                 run.container_id = self._create_journalled(action)
         except EngineUnavailable:
@@ -257,6 +254,13 @@ class Applier:
             f"look at it and rename or remove it: docker rename {spec.name} OTHER",
         )
 
+    def make_ready(self, name: AgentName, spec: ContainerSpec) -> None:
+        """Make again what hive can make again of a spec's mount sources, then require all of them sound."""
+        self._dirs.refresh(name, spec.uid)
+        self._run_dirs.ensure_agent(name, spec.uid)
+        self._config.export(name, spec.commit)
+        self._check_sources(spec)
+
     def _check_sources(self, spec: ContainerSpec) -> None:
         """Open every bind source component by component: the engine would follow a link."""
         for mount in spec.mounts:
@@ -269,11 +273,8 @@ class Applier:
         if container_id is None or record is None:
             raise Conflict(f"cannot start {action.agent}: it was removed meanwhile")
         try:
-            self._dirs.refresh(action.agent, record.uid)
-            self._run_dirs.ensure_agent(action.agent, record.uid)
             if record.applied is not None:
-                self._config.export(action.agent, record.applied.commit)
-                self._check_sources(record.applied)
+                self.make_ready(action.agent, record.applied)
             with self._start_slots:
                 self._engine.start(container_id)
         except EngineUnavailable:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hive_core.adapters.files import kind_of
 from hive_core.adapters.host_facts import Account, Entry
-from hive_core.engine.checks import Check, CheckName, fail, ok, warn
+from hive_core.engine.checks import Check, CheckName, fail, ok
 
 ENGINE_GROUP = "docker"
 _ADMIN_MODE = 0o660
@@ -117,18 +117,3 @@ def ancestors(paths: Sequence[Path]) -> Check:
 def store(path: Path, agents: int) -> Check:
     """Say that the store's file is sound; opening it has raised otherwise."""
     return ok(CheckName.STORE, f"{path} passes its check and knows {agents} agents")
-
-
-def broken(name: CheckName, reason: str, hint: str) -> Check:
-    """Return the failed check for a look that did not work."""
-    return fail(name, reason, hint)
-
-
-def late(name: CheckName, limit_s: float) -> Check:
-    """Return the failed check for a look that did not end."""
-    return fail(name, f"no answer within {limit_s:g} s", "something it needs hangs; try again")
-
-
-def unused(name: CheckName, text: str) -> Check:
-    """Return a warning for a look that could not be made."""
-    return warn(name, text, "")

@@ -71,23 +71,18 @@ def spec_of(record: AgentRecord, inspected: Mapping[str, Any]) -> ContainerSpec 
 def containers(subjects: Sequence[Subject]) -> Check:
     """Judge every container at once: one that differs is named with the fields."""
     name = CheckName.CONTAINERS
-    found = {one: tuple(differences(one.spec, one.inspected)) for one in subjects_known(subjects) if one.spec}
-    altered = {one: fields for one, fields in found.items() if fields}
+    found = [(one, tuple(differences(one.spec, one.inspected))) for one in subjects if one.spec is not None]
+    altered = [(one, fields) for one, fields in found if fields]
     if altered:
-        names = " ".join(one.agent for one in altered)
-        text = "; ".join(f"{_shown_name(one)}: {_shortened(fields)}" for one, fields in altered.items())
+        text = "; ".join(f"{_shown_name(one)}: {_shortened(fields)}" for one, fields in altered)
+        names = " ".join(one.agent for one, _ in altered)
         return fail(name, f"not as made: {text}", f"find out who changed it, then: hivectl update {names}")
     unknown = [one for one in subjects if one.spec is None]
     if unknown:
         shown = ", ".join(_shown_name(one) for one in unknown)
-        hint = f"hivectl update {' '.join(one.agent for one in unknown)}"
-        return warn(name, f"made from a spec that is no longer recorded, so not compared: {shown}", hint)
+        text = f"made from a spec that is no longer recorded, so not compared: {shown}"
+        return warn(name, text, f"hivectl update {' '.join(one.agent for one in unknown)}")
     return ok(name, f"{len(subjects)} containers are as they were made")
-
-
-def subjects_known(subjects: Sequence[Subject]) -> Iterator[Subject]:
-    """Yield the containers that can be compared."""
-    yield from (one for one in subjects if one.spec is not None)
 
 
 def _shown_name(subject: Subject) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hive_core.adapters.host_facts import InotifyUse, Space
 from hive_core.adapters.probes import Namespaces
+from hive_core.domain.names import AgentName
 from hive_core.engine.checks import Check, CheckName, fail, ok, warn
 from hive_core.engine.versions import GIT_SUBMODULES
 
@@ -91,7 +92,9 @@ def _space(found: Space) -> str:
     return f"{found.free_bytes // 1024**2} MiB{inodes} free below {found.path}"
 
 
-def uids(start: int, count: int, owners: Mapping[str, int], *, is_wanted: bool, is_reserved: bool) -> Check:
+def uids(
+    start: int, count: int, owners: Mapping[AgentName, int], *, is_wanted: bool, is_reserved: bool
+) -> Check:
     """Judge the uid range, which is known to be nobody else's, and the agents' uids.
 
     `owners` are the agents and their uids; `is_wanted` is the setting to reserve the range.

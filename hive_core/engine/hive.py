@@ -33,14 +33,16 @@ from hive_core.engine.history import Account, account
 from hive_core.engine.lifecycle import Lifecycle
 from hive_core.engine.publish import Publisher
 from hive_core.engine.reconcile import Reconciler
+from hive_core.engine.rescue import Rescue
 from hive_core.engine.snapshot import Snapshot
 from hive_core.manifest import Manifest
-from hive_core.planning.actions import AgentView, Plan
+from hive_core.planning.actions import AgentState, AgentView, Plan
 from hive_core.planning.authorise import AgentCaller, Explanation, Operator, explain
 from hive_core.settings import Settings
 
 MAX_TAIL = 10_000
 _HISTORY = 200
+_RESCUABLE = (AgentState.STOPPED, AgentState.BACKOFF, AgentState.CRASH_LOOPING, AgentState.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class Hive:
         events: EventLog,
         audit: Audit,
         evidence: EvidenceRoom,
+        rescue: Rescue,
         publisher: Publisher,
         doctor: Doctor,
         clock: Clock,
@@ -83,6 +86,7 @@ class Hive:
         self.events = events
         self.audit = audit
         self._evidence = evidence
+        self._rescue = rescue
         self._publisher = publisher
         self._store = store
         self._engine = engine
@@ -197,23 +201,48 @@ class Hive:
         return explain(caller, operation, target, self._publisher.authority(), self.names())
 
     def exec(
-        self, untrusted_name: object, argv: tuple[str, ...], *, tty: bool, rows: int, columns: int
+        self,
+        untrusted_name: object,
+        argv: tuple[str, ...],
+        *,
+        tty: bool,
+        rows: int,
+        columns: int,
+        is_rescue: bool = False,
     ) -> ExecSession:
-        """Start a command in an agent's container, as the agent's own uid."""
+        """Start a command in an agent's container, as the agent's own uid.
+
+        `is_rescue`: in a container made for it, like that of an agent whose own does not run.
+        """
         record = self.lifecycle.require(untrusted_name)
-        container_id = self._container_id(record, "exec in")
         env = (("HOME", HOME), ("TERM", "xterm-256color")) if tty else (("HOME", HOME),)
         request = ExecRequest(argv, record.uid, record.uid, env, STATE, tty, rows, columns)
+        if is_rescue:
+            self._require_down(record)
+            session = self._rescue.open(record, request)
+        else:
+            session = self._exec_inside(record, request)
+        # The program alone: arguments may be secrets, and events are kept.
+        self.events.add("exec", record.name, f"the operator runs {ascii(argv[0])[1:-1][:200]}")
+        return session
+
+    def _exec_inside(self, record: AgentRecord, request: ExecRequest) -> ExecSession:
+        container_id = self._container_id(record, "exec in")
         try:
-            session = self._engine.exec(container_id, request)
+            return self._engine.exec(container_id, request)
         except EngineRefused as fault:
             if not (fault.is_conflict or fault.is_gone):
                 raise
             text = f"cannot exec in {record.name}: its container does not run"
-            raise Conflict(text, f"hivectl show {record.name} says why") from fault
-        # The program alone: arguments may be secrets, and events are kept.
-        self.events.add("exec", record.name, f"the operator runs {ascii(argv[0])[1:-1][:200]}")
-        return session
+            hint = f"hivectl show {record.name} says why; hivectl shell {record.name} --rescue looks inside"
+            raise Conflict(text, hint) from fault
+
+    def _require_down(self, record: AgentRecord) -> None:
+        view = self.snapshot.views.get(record.name)
+        is_down = view is not None and view.state in _RESCUABLE
+        if not is_down:
+            state = view.state.value if view is not None else "unknown"
+            raise Conflict(f"cannot rescue {record.name}: it is {state}", f"hivectl shell {record.name}")
 
     def doctor(self) -> tuple[Check, ...]:
         """Return the checks of this host."""

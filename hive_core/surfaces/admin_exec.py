@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from hive_core.domain.errors import HiveError, InvalidRequest
 from hive_core.domain.ports import ExecSession
 from hive_core.surfaces.encode import error
+from hive_core.surfaces.gate import caller_of
 from hive_core.surfaces.threads import STREAMS, hive_of, in_thread
 
 log = logging.getLogger(__name__)
@@ -37,6 +38,7 @@ class _Opening(BaseModel):
     tty: bool = False
     rows: _Cells = 24
     columns: _Cells = 80
+    rescue: bool = False
 
 
 async def exec_(socket: WebSocket, name: str) -> None:
@@ -46,11 +48,20 @@ async def exec_(socket: WebSocket, name: str) -> None:
     try:
         opening = _parse_opening(await socket.receive_text())
         hive = hive_of(socket)
-        session = await in_thread(
-            lambda: hive.exec(
-                name, tuple(opening.argv), tty=opening.tty, rows=opening.rows, columns=opening.columns
-            )
+        caller = caller_of(socket.scope)
+        await in_thread(
+            lambda: hive.audit.asked(caller, "exec", ascii(name[:40])[1:-1], rescue=opening.rescue)
         )
+        work = partial(
+            hive.exec,
+            name,
+            tuple(opening.argv),
+            tty=opening.tty,
+            rows=opening.rows,
+            columns=opening.columns,
+            is_rescue=opening.rescue,
+        )
+        session = await in_thread(work)
         await socket.send_text('{"started": true}')
         code = await _converse(socket, session)
         if code is not None:

@@ -34,7 +34,7 @@ class Action(StrEnum):
 
 
 What = Annotated[
-    Action | None, typer.Argument(metavar="[verify]", help="Check the whole record instead of showing it.")
+    Action | None, typer.Argument(metavar="verify", help="Check the whole record instead of showing it.")
 ]
 Follow = Annotated[bool, typer.Option("-f", "--follow", help="Keep printing new records.")]
 Limit = Annotated[
@@ -55,10 +55,10 @@ def audit(
     head: Head = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show who asked for what and what became of it, or verify that record.
+    """Show who asked for what, and what became of it.
 
-    Each record is bound to the one before it. The head is the last one: kept elsewhere and given to verify,
-    it shows that nothing up to it was changed or cut off. verify exits 1 if the record does not hold.
+    hivectl audit verify checks that the record holds, and exits 1 if not. The head is the last record: kept
+    elsewhere and given to verify later, it shows that nothing up to it was changed or cut off.
     """
     if what is Action.VERIFY:
         session = begin(context, "verify the audit log")

@@ -17,7 +17,9 @@ HEADER = ("ID", "KIND", "STATE", "STARTED", "AGENTS")
 STEP_HEADER = ("WHEN", "AGENT", "STEP", "TEXT")
 _STYLES = {"done": Style.GOOD, "failed": Style.BAD, "running": Style.WARN}
 
-ChangeId = Annotated[str | None, typer.Argument(metavar="[ID]", help="One change, in full, with what was done for it.")]
+ChangeId = Annotated[
+    str | None, typer.Argument(metavar="ID", help="One change, in full, with what was done for it.")
+]
 
 
 def changes(context: typer.Context, change_id: ChangeId = None, output: Output = Format.TABLE) -> None:

@@ -19,9 +19,7 @@ Caller = Annotated[
 Operation = Annotated[str, typer.Argument(metavar="OPERATION", help="For example restart or get_logs.")]
 Target = Annotated[
     str | None,
-    typer.Argument(
-        metavar="[TARGET]", help="The agent it would be done to.", autocompletion=complete_name
-    ),
+    typer.Argument(metavar="TARGET", help="The agent it would be done to.", autocompletion=complete_name),
 ]
 
 

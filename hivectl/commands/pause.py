@@ -9,7 +9,7 @@ from hivectl.options import Output
 from hivectl.output import Format, emit
 from hivectl.session import begin
 
-_PAUSED = "automation is off: hive does nothing by itself until hivectl resume, but still does what it is told"
+_PAUSED = "automation is off until hivectl resume: hive does what it is told, and nothing by itself"
 _RESUMED = "automation is on"
 
 

@@ -26,7 +26,7 @@ def quarantine(
 ) -> None:
     """Freeze agents as they are, until they are released.
 
-    Their processes stand still and nothing is restarted, updated or removed.
+    Their processes stand still, and hive restarts and updates nothing.
     """
     session = begin(context, f"quarantine {', '.join(names)}")
     chosen = checked_names(names)

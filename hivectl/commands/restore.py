@@ -1,6 +1,7 @@
-"""`hivectl restore FILE`: put a backup in place of the hive's data. The daemon must be down: hived itself does it.
+"""`hivectl restore FILE`: put a backup in place of the hive's data, while no daemon runs.
 
-Here is what needs an operator's terminal and the socket: the question, and the proof that no daemon runs.
+hived itself does it. Here is what needs the operator's terminal and the socket: the question, and the proof
+that no daemon runs.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def stop(
     output: Output = Format.TABLE,
     no_wait: NoWait = False,
 ) -> None:
-    """Stop agents, or with --all every one, until they are started again."""
+    """Stop agents, or all of them, until they are started again."""
     _stop(context, names, everyone, now, yes, output, no_wait)
 
 

@@ -47,7 +47,7 @@ Subject = Annotated[
         metavar="NAME|CHANGE", help="An agent's name, or a change's id.", autocompletion=complete_name
     ),
 ]
-Wanted = Annotated[State | None, typer.Argument(metavar="[STATE]", help="The state the agent is to be in.")]
+Wanted = Annotated[State | None, typer.Argument(metavar="STATE", help="The state the agent is to be in.")]
 Timeout = Annotated[
     int | None, typer.Option("--timeout", metavar="S", help="Give up after so many seconds. Default: never.")
 ]

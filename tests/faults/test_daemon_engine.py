@@ -272,46 +272,55 @@ def spare_engine() -> Iterator[OwnEngine]:
         yield engine
 
 
-def _restart(engine: OwnEngine) -> None:
-    engine.restart()
+def _started_chain(hive: LiveHive) -> list[str]:
+    """Run a root agent and a chain of three below it, children's names before their parents' in the alphabet."""
+    hive.start()
+    hive.wait_state("zoe", "running")
+    chain = ["zoe", "c", "b", "a"]
+    for parent, name in zip(chain, chain[1:], strict=False):
+        hive.init(name, parent=parent)
+    hive.init("idle", parent="zoe")
+    hive.verb("spawn", *chain[1:], "idle")
+    hive.verb("stop", "idle")
+    hive.settle()
+    return chain
 
 
-def _crash(engine: OwnEngine) -> None:
-    engine.kill()
-    engine.start()
+def _await_new_runs(hive: LiveHive, before: dict[str, dict[str, str]], chain: list[str]) -> None:
+    for name in chain:
+        hive.wait_for(lambda name=name: _has_new_run(hive, before, name), f"{name}'s next run")
+    hive.settle()
+    after = hive.rows()
+    assert after["idle"]["state"] == "stopped"
+    assert {name: row["container_id"] for name, row in after.items()} == {
+        name: row["container_id"] for name, row in before.items()
+    }
+    assert not {one["code"] for one in hive.status()["problems"]}
 
 
-@pytest.mark.parametrize("end", [pytest.param(_restart, id="sigterm"), pytest.param(_crash, id="kill")])
-def test_after_an_engine_restart_everything_comes_back_in_order(
-    spare_engine: OwnEngine, end: Callable[[OwnEngine], None]
-) -> None:
-    settings = {"hive": {"ruthless": False, "root_agent": "zoe"}, "crashes": {"backoff_max_s": 60}}
-    with live_hive(spare_engine, AGENT_IMAGE, settings) as hive:
-        hive.start()
-        hive.wait_for(lambda: hive.rows().get("zoe", {}).get("state") == "running", "the root agent")
-        chain = ["zoe", "c", "b", "a"]
-        for parent, name in zip(chain, chain[1:], strict=False):
-            hive.init(name, parent=parent)
-        hive.init("idle", parent="zoe")
-        hive.verb("spawn", *chain[1:], "idle")
-        hive.verb("stop", "idle")
-        hive.settle()
+ROOTED = {"hive": {"ruthless": False, "root_agent": "zoe"}, "crashes": {"backoff_max_s": 60}}
+
+
+def test_after_a_crash_of_the_engine_everything_comes_back_in_order(spare_engine: OwnEngine) -> None:
+    with live_hive(spare_engine, AGENT_IMAGE, ROOTED) as hive:
+        chain = _started_chain(hive)
         before, seq = hive.rows(), hive.last_seq()
-        end(spare_engine)
-        for name in chain:
-            hive.wait_for(lambda name=name: _has_new_run(hive, before, name), f"{name}'s next run")
-        hive.settle()
-        after = hive.rows()
-        assert after["idle"]["state"] == "stopped"
-        assert {name: row["container_id"] for name, row in after.items()} == {
-            name: row["container_id"] for name, row in before.items()
-        }
+        spare_engine.kill()
+        spare_engine.start()
+        _await_new_runs(hive, before, chain)
         started = [one for one in hive.events("started") if one["seq"] > seq]
         assert [one["agent"] for one in started] == chain
         for name in chain:
-            assert "restart of the engine" in after[name]["reason"]
+            assert "restart of the engine" in hive.row(name)["reason"]
             assert {one["kind"] for one in hive.show(name)["exits"]} <= {"engine_restart", "requested"}
-        assert not {one["code"] for one in hive.status()["problems"]}
+
+
+def test_after_a_polite_restart_of_the_engine_everything_comes_back(spare_engine: OwnEngine) -> None:
+    with live_hive(spare_engine, AGENT_IMAGE, ROOTED) as hive:
+        chain = _started_chain(hive)
+        before = hive.rows()
+        spare_engine.restart()
+        _await_new_runs(hive, before, chain)
 
 
 def _has_new_run(hive: LiveHive, before: dict[str, dict[str, str]], name: str) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 
 import pytest
+from websockets.sync.client import unix_connect
 
 from hive_api.client import ApiError
 from tests.support.live_hive import LiveHive, config, wire
@@ -241,3 +243,57 @@ def test_below_the_low_water_mark_nothing_new_is_made_and_status_says_so(hive: L
         hive.write_settings()
         hive.start().settle()
         hive.remove("old")
+
+
+# ---- rescue ------------------------------------------------------------------------------------------------
+
+
+def rescue(hive: LiveHive, name: str, *argv: str) -> tuple[int | None, bytes, str]:
+    """Run a command in a rescue container; return its exit status, its output and the refusal."""
+    path = f"/v1/agents/{name}/exec"
+    with unix_connect(str(hive.socket), f"ws://localhost{path}") as connection:
+        connection.send(json.dumps({"argv": list(argv), "rescue": True}))
+        output = b""
+        for frame in connection:
+            if isinstance(frame, bytes):
+                output += frame[1:]
+            elif "exit" in (told := json.loads(frame)):
+                return told["exit"], output, ""
+            elif "error" in told:
+                return None, output, told["error"]["message"]
+    return None, output, "the connection ended"
+
+
+def test_a_running_agent_needs_no_rescue(pair: LiveHive) -> None:
+    assert "it is running" in rescue(pair, "bob", "true")[2]
+
+
+def test_a_rescue_looks_into_a_crash_looping_agent_and_leaves_nothing(hive: LiveHive) -> None:
+    hive.init("broke", "sh", "-c", "echo was here > /state/mark; exit 3")
+    try:
+        hive.hivectl("spawn", "broke", expect=None)
+        hive.wait_state("broke", "crash-looping")
+        status, output, _ = rescue(hive, "broke", "sh", "-c", "id -u; cat /state/mark; exit 7")
+        assert (status, output.decode().split()) == (7, [str(hive.show("broke")["uid"]), "was", "here"])
+        gone = {"label": f"dev.hive.rescue={hive.id}"}
+        hive.wait_for(lambda: not hive.raw.containers(all=True, filters=gone), "the rescue container to go")
+        assert hive.row("broke")["state"] == "crash-looping"
+    finally:
+        hive.remove("broke")
+
+
+def test_a_rescue_that_a_killed_daemon_left_is_removed_by_the_next(hive: LiveHive) -> None:
+    hive.spawn("calm")
+    hive.verb("stop", "calm")
+    mine = {"label": f"dev.hive.rescue={hive.id}"}
+    try:
+        with unix_connect(str(hive.socket), "ws://localhost/v1/agents/calm/exec") as connection:
+            connection.send(json.dumps({"argv": ["sleep", "600"], "rescue": True}))
+            assert "started" in json.loads(connection.recv(timeout=20))
+            hive.kill9()
+        assert len(hive.raw.containers(all=True, filters=mine)) == 1
+        hive.start().settle()
+        assert hive.raw.containers(all=True, filters=mine) == []
+        hive.verb("start", "calm")
+    finally:
+        hive.remove("calm")

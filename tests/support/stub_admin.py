@@ -22,12 +22,13 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """One request as it came in; `path` is still percent-encoded."""
+    """One request as it came in; `path` is still percent-encoded, `key` is its idempotency key."""
 
     method: str
     path: str
     query: dict[str, str]
     content: bytes
+    key: str | None = None
 
     def json(self) -> Any:
         return json.loads(self.content)
@@ -35,11 +36,15 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer: JSON unless `content` is bytes; with `pieces` a stream of chunks instead."""
+    """An answer: JSON unless `content` is bytes; with `pieces` a stream of chunks instead.
+
+    `is_cut`: the connection is closed instead, or, with `pieces`, after them and before the stream's end.
+    """
 
     content: Any = None
     status: int = 200
     pieces: Iterable[bytes] | None = None
+    is_cut: bool = False
 
 
 Route = Callable[[Received], Reply]
@@ -57,6 +62,25 @@ class StubAdmin:
         self.socket_path = socket_path
         self.requests: list[Received] = []
         self._routes: dict[tuple[str, str], Route] = {}
+        self._server: _Server | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Listen at the socket."""
+        self._server = _Server(str(self.socket_path), _Handler)
+        self._server.admin = self
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop listening and leave no socket, as a daemon that ends; may be called twice."""
+        if self._server is None or self._thread is None:
+            return
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+        self._server = self._thread = None
+        self.socket_path.unlink(missing_ok=True)
 
     def on(self, method: str, path: str, answer: Any = None, *, status: int = 200) -> None:
         """Answer `path` always alike; an exact path, without its query."""
@@ -87,16 +111,11 @@ def stub_admin() -> Iterator[StubAdmin]:
     """Yield a running server on a socket of its own, with a path short enough for any tmp directory."""
     directory = Path(tempfile.mkdtemp(prefix="hive-stub-"))
     admin = StubAdmin(directory / "admin.sock")
-    server = _Server(str(admin.socket_path), _Handler)
-    server.admin = admin
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
+    admin.start()
     try:
         yield admin
     finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+        admin.stop()
         shutil.rmtree(directory)
 
 
@@ -112,12 +131,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         parts = urlsplit(self.path)
+        key = self.headers.get("Idempotency-Key")
         content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        received = Received(str(self.command), parts.path, dict(parse_qsl(parts.query)), content)
+        received = Received(str(self.command), parts.path, dict(parse_qsl(parts.query)), content, key)
         reply = self.server.admin.answer(received)
         self.close_connection = True
         if reply.pieces is not None:
-            self._stream(reply.pieces)
+            self._stream(reply.pieces, is_cut=reply.is_cut)
+            return
+        if reply.is_cut:
             return
         body = reply.content if isinstance(reply.content, bytes) else json.dumps(reply.content).encode()
         self.send_response(reply.status)
@@ -125,14 +147,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def _stream(self, pieces: Iterable[bytes]) -> None:
+    def _stream(self, pieces: Iterable[bytes], *, is_cut: bool) -> None:
         self.send_response(200)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         for piece in pieces:
             if piece:
                 self.wfile.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
-        self.wfile.write(b"0\r\n\r\n")
+        if not is_cut:
+            self.wfile.write(b"0\r\n\r\n")
 
     do_GET = _serve
     do_POST = _serve
