@@ -263,10 +263,11 @@ class AuditAnswer(_Answer):
 
 
 class AuditVerdict(_Answer):
-    """Whether the chain holds: its length and head, or the fault."""
+    """Whether the chain holds: its kept records, the first and the last (the head) of them, or the fault."""
 
     ok: bool
     records: int
+    start: str | None
     head: str | None
     fault: str | None
 

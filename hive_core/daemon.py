@@ -46,6 +46,7 @@ from hive_core.domain.observed import Unknown
 from hive_core.domain.roster import Shape
 from hive_core.engine.apply import Applier
 from hive_core.engine.audit import Audit
+from hive_core.engine.backup import Backup, Origin
 from hive_core.engine.changes import Changes
 from hive_core.engine.config import ConfigSource
 from hive_core.engine.creation import Creation
@@ -66,6 +67,7 @@ from hive_core.engine.observe import Observer
 from hive_core.engine.publish import FILE_NAME, Publisher
 from hive_core.engine.reconcile import Reconciler
 from hive_core.engine.rescue import Rescue
+from hive_core.engine.restore import refuse_half_restored, restore
 from hive_core.engine.wakes import EventWatch
 from hive_core.planning.actions import Problem
 from hive_core.planning.shutdown import plan_shutdown
@@ -116,6 +118,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         settings = load_settings(options.settings)
         if options.command == "check":
             _check(settings)
+        elif options.command == "restore":
+            _restore(settings, options.file)
         else:
             _run(settings, options.command)
     except HiveError as fault:
@@ -133,12 +137,16 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "command",
         nargs="?",
-        choices=("run", "check", "down"),
+        choices=("run", "check", "down", "restore"),
         default="run",
         help="run (default); check the settings and the host's accounts; or, while no daemon runs, "
-        "take all agents down until the next one does",
+        "take all agents down until the next one does, or make the hive of a backup",
     )
-    return parser.parse_args(argv)
+    parser.add_argument("file", nargs="?", type=Path, help="what to restore: an archive of hivectl backup")
+    options = parser.parse_args(argv)
+    if (options.command == "restore") is not (options.file is not None):
+        parser.error("restore takes a file, the other commands take none")
+    return options
 
 
 def _check(settings: Settings) -> None:
@@ -150,15 +158,23 @@ def _check(settings: Settings) -> None:
     print(f"settings are valid: hive '{settings.hive.id}', data in {settings.paths.data}")
 
 
-def _run(settings: Settings, command: str) -> None:
+def _places(settings: Settings) -> Places:
+    """Become what the hive's files are made as, and return where they are; the data directory then exists."""
     if os.geteuid() != 0:
         raise HostUnsuitable("hived needs root: it mounts, chowns and drives the engine", "run it as root")
     os.umask(0o077)
     places = Places(settings.paths.data.resolve(), settings.paths.run.resolve())
-    for path, mode in ((places.data, 0o711), (places.run, 0o755)):
-        check_parent(path)
-        make_dir(path, mode=mode)
+    check_parent(places.data)
+    make_dir(places.data, mode=0o711)
+    return places
+
+
+def _run(settings: Settings, command: str) -> None:
+    places = _places(settings)
+    check_parent(places.run)
+    make_dir(places.run, mode=0o755)
     with _lock(places.data / "lock"):
+        refuse_half_restored(places.data)
         if command == "down":
             _take_down(settings, places)
         else:
@@ -167,6 +183,25 @@ def _run(settings: Settings, command: str) -> None:
         logging.shutdown()
         # Ends now: a worker that hangs in an engine call must not keep a stopped daemon and its lock alive.
         os._exit(0)
+
+
+def _restore(settings: Settings, file: Path) -> None:
+    """Make the hive of a backup in the data directory, which has none yet."""
+    accounts = _accounts(settings)
+    places = _places(settings)
+    uids = range(settings.uids.start, settings.uids.start + settings.uids.count)
+    with _lock(places.data / "lock"):
+        done = restore(file, _origin(settings, places, accounts), uids, Clock())
+    agents = "1 agent" if done.agents == 1 else f"{done.agents} agents"
+    state = "" if done.with_state else ", without their state and home"
+    print(f"restored hive '{settings.hive.id}' as of {done.made_at}: {agents}{state}, in {done.took_s:.1f} s")
+    for kind, count in sorted(done.skipped.items()):
+        print(f"  the backup had left out: {kind} ({count})")
+    print("it will start paused: start hived, look around, then hivectl resume")
+
+
+def _origin(settings: Settings, places: Places, accounts: Accounts) -> Origin:
+    return Origin(settings.hive.id, places.data, places.run, accounts.git_uid, accounts.git_gid)
 
 
 @contextmanager
@@ -230,11 +265,15 @@ class Assembly:
         self.settings = settings.model_copy(update={"paths": paths})
         self.places = places
         self.accounts = accounts
+        self.origin = _origin(settings, places, accounts)
         self.store = store
         self.is_new = is_new
         self.clock = Clock()
         self.events = EventLog(store, self.clock)
-        self.audit = Audit(AuditLog(places.data / "audit"), self.clock)
+        chain = AuditLog(places.data / "audit", keep_segments=settings.audit.keep_segments)
+        if chain.torn:
+            log.warning("%s", chain.torn)
+        self.audit = Audit(chain, self.clock)
         self.changes = Changes(self.clock, Journal(store), self._told_of_change)
         self.events.change_of = self.changes.of_agent
         self.evidence = EvidenceRoom(places.data / "evidence", store)
@@ -341,6 +380,7 @@ class Assembly:
             self.publisher,
             self.changes,
             self.events,
+            self.audit,
             self.clock,
             self.settings.reconcile.interval_s,
         )
@@ -356,8 +396,14 @@ class Assembly:
             self.config,
             self.store,
             self.clock,
+            self.is_own_work,
             self.reconciler.wake_twice,
         )
+
+    def is_own_work(self, container_id: str) -> bool:
+        """Whether an action on the agent of this container is under way, so that its events are our doing."""
+        agent = next((one.agent for one in self.store.containers() if one.id == container_id), None)
+        return agent is not None and agent in self.dispatcher.working()
 
     @cached_property
     def directory_watch(self) -> DirectoryWatch:
@@ -428,6 +474,7 @@ class Assembly:
             self.evidence,
             rescue,
             self.publisher,
+            Backup(self.origin, self.store, self.clock),
             Doctor(self.settings, self.engine, self.run_dirs, lambda: self.directory_watch.problem),
             self.clock,
         )
@@ -521,3 +568,4 @@ async def _stop(assembly: Assembly, server: uvicorn.Server, serving: asyncio.Tas
         log.warning("not finished, will be planned again: %s", ", ".join(sorted(left)))
     server.should_exit = True
     await serving
+    assembly.audit.flush(is_last=True)

@@ -247,6 +247,18 @@ class Disk(TomlModel):
     )
 
 
+class AuditSettings(TomlModel):
+    """How much of the audit log is kept."""
+
+    keep_segments: int = Field(
+        250,
+        ge=2,
+        le=100_000,
+        description="Segments of 4 MiB that are kept; with a new one the oldest goes. `hivectl audit verify` "
+        "says with which record the log then begins.",
+    )
+
+
 class Container(TomlModel):
     """Defaults for containers; a manifest may set image, memory, cpus, pids and tmp itself."""
 
@@ -280,6 +292,7 @@ class Settings(TomlModel):
     uids: Uids = Uids()
     git: Git = Git()
     disk: Disk = Disk()
+    audit: AuditSettings = AuditSettings()
     container: Container = Container()
 
 

@@ -1,7 +1,8 @@
-"""Long looks at the daemon that outlive its restart. Used by `wait`, `ps -w`, `events -f`, `audit -f` and waiting.
+"""Long looks at the daemon that outlive its restart.
 
-A restart takes seconds and changes nothing that is looked at, so it ends no look: the request is made again
-until the daemon is back. One that never answered is another matter, and is told at once.
+Used by `wait`, `ps -w`, `events -f`, `audit -f`, and by every wait for a change. A restart takes seconds and
+changes nothing that is looked at, so it ends no look: the request is made again until the daemon is back. One
+that never answered is another matter, and is told at once.
 """
 
 from __future__ import annotations

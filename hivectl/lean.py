@@ -1,13 +1,14 @@
 """Typer commands that need no validation library. Used by hivectl.application for every command.
 
 Typer converts each value with pydantic, which costs more time than all the rest of `hivectl ps`. The values
-of this CLI are words, whole numbers and a few choices, so they are converted here instead. A test holds the
-fast commands to it: if a later Typer asks for the conversion in another way, that test says so.
+of this CLI are words, paths, whole numbers and a few choices, so they are converted here instead. A test
+holds the fast commands to it: if a later Typer asks for the conversion in another way, that test says so.
 """
 
 from __future__ import annotations
 
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -30,6 +31,8 @@ class Conversion:
             return value
         if isinstance(self._annotation, type) and issubclass(self._annotation, Enum):
             return self._choice(self._annotation, value, param, ctx)
+        if self._annotation is Path:
+            return Path(value)
         return self._number(value, param, ctx) if self._annotation is int else value
 
     @staticmethod

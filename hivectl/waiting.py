@@ -58,7 +58,7 @@ def ended(session: Session, change: dict[str, Any], deadline: float | None = Non
     daemon = Following(session, has_answered=True, say=progress.interject)
     try:
         while change["state"] == "running":
-            wait_s = float(PROGRESS_POLL_S if progress.is_shown else LONG_POLL_S)
+            wait_s: float = PROGRESS_POLL_S if progress.is_shown else LONG_POLL_S
             if deadline is not None:
                 wait_s = min(wait_s, deadline - time.monotonic())
                 if wait_s <= 0:

@@ -154,7 +154,7 @@ ensure_user() {
 # It starts no engine: tests start one of their own, in a network namespace of its own.
 prepare_tests() {
     need_root
-    apt_need git iproute2 iptables mmdebstrap util-linux
+    apt_need git iproute2 iptables mmdebstrap systemd util-linux
     need_engine
     make_venv --dev
     ensure_group hive

@@ -17,8 +17,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from hive_core.domain.errors import InvalidRequest
 
@@ -152,9 +153,7 @@ def _number(value: int) -> bytes:
 
 
 def _extent_fields(extents: Iterator[Extent], count: int) -> bytes:
-    fields = b"".join(
-        _number(offset) + _number(size) for (offset, size), _ in zip(extents, range(count), strict=False)
-    )
+    fields = b"".join(_number(offset) + _number(size) for offset, size in islice(extents, count))
     return fields.ljust(24 * count, b"\0")
 
 
@@ -204,7 +203,7 @@ class Archive:
         ):
             while (found := tar.next()) is not None:
                 # The library keeps every member it has read.
-                tar.members.clear()
+                tar.members.clear()  # type: ignore[attr-defined]  # not in the stubs
                 if found.name == SEAL:
                     return
                 yield self._checked(found)
@@ -292,7 +291,7 @@ class Archive:
 
     def _checked_extents(self, found: tarfile.TarInfo) -> tuple[Extent, ...]:
         """Return where a file has content: all of it, unless it was written with holes."""
-        noted = ((0, found.size),) if found.sparse is None else found.sparse
+        noted = ((0, found.size),) if found.sparse is None else cast(Iterable[Extent], found.sparse)
         extents = tuple((offset, size) for offset, size in noted if size)
         end = 0
         for offset, size in extents:

@@ -1,12 +1,13 @@
 """Lays the members of a backup archive out below one directory, and nowhere else.
 
-Called by `engine.restore`. The archive was written by hive and sealed, yet its owner may have been anybody: so
-every member has to be something a backup holds at that place, each directory is entered by descriptor without
-following a link, nothing is ever overwritten, and links are made when no file is left to be written.
+Called by `engine.restore`. The archive was written by hive and sealed, yet who owned it since may have been
+anybody: so every member has to be something a backup holds at that place, each directory is entered by
+descriptor without following a link, nothing is overwritten, and links are made when no file is left to write.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import stat
@@ -27,6 +28,7 @@ _RETIRED_AGENT = re.compile(r"[a-z0-9][A-Za-z0-9_-]{0,127}")
 _MAX_PARTS = MAX_DEPTH + 8
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_libc = ctypes.CDLL(None, use_errno=True)
 _SET_ID = stat.S_ISUID | stat.S_ISGID
 
 
@@ -39,7 +41,7 @@ class Owners:
     uids: range
 
     def of(self, member: Member) -> tuple[int, int]:
-        """Return (uid, gid) of a member on this host: its own in an agent's tree, git's or root's elsewhere."""
+        """Return (uid, gid) of a member here: its own in an agent's tree, git's or root's elsewhere."""
         if _is_private(member):
             return member.uid, member.gid
         if member.parts[0] != REPOS:
@@ -187,6 +189,13 @@ class Extraction:
     def _leave(self, depth: int) -> None:
         while len(self._open) > depth:
             os.close(self._open.pop()[1])
+
+
+def make_durable(fd: int) -> None:
+    """Write everything of the file system that a descriptor is on to its disk. Raises OSError."""
+    if _libc.syncfs(fd) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
 
 
 def _is_agent_name(untrusted_name: str) -> bool:

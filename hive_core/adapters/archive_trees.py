@@ -1,9 +1,9 @@
 """Reads directory trees into a backup archive, those of agents among them, while they are being written.
 
-Called by `engine.backup`. What is in an agent's tree was put there by somebody who is not trusted, and who may
+Called by `engine.backup`. What is in an agent's tree was put there by somebody who is not trusted and may
 replace any of it at any moment: so everything is opened relative to an open directory, never through a link
-and never waiting, only regular files are read, and no more of one than it had when it was opened. What is in
-hive's own trees is read the same way; it is merely expected to hold nothing odd.
+and never waiting, only regular files are read, and no more of one than it had when it was opened. Hive's own
+trees are read the same way.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class TreeReader:
         self._with_links = with_links
 
     def tree(self, parent_fd: int, name: str, path: str) -> Iterator[bytes]:
-        """Yield the members of a directory and all in it, as `path` in the archive; a missing one is noted."""
+        """Yield the members of a directory and all in it, as `path` in the archive; one missing is noted."""
         stack: list[_Level] = []
         device = os.fstat(parent_fd).st_dev
         try:

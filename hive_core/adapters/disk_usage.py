@@ -21,11 +21,15 @@ _BLOCK_BYTES = 512
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Bytes on disk (blocks, so holes are free) and inodes. `is_complete` is False when time ran out."""
+    """Bytes on disk (blocks, so holes are free) and inodes.
+
+    `is_complete` is False when time ran out or something was too deep: it is then at least so much.
+    """
 
     used_bytes: int
     inodes: int
     is_complete: bool
+    is_too_deep: bool = False
 
 
 class _Walk:
@@ -38,11 +42,15 @@ class _Walk:
         self.used_bytes = 0
         self.inodes = 0
         self.is_complete = True
+        self.is_too_deep = False
 
     def into(self, fd: int, depth: int) -> None:
+        if depth > _MAX_DEPTH:
+            self.is_too_deep = True
+            return
         with os.scandir(fd) as entries:
             for entry in entries:
-                if time.monotonic() > self._deadline or depth > _MAX_DEPTH:
+                if time.monotonic() > self._deadline:
                     self.is_complete = False
                     return
                 self._count(fd, entry.name, depth)
@@ -76,7 +84,7 @@ def measure(directories: tuple[Path, ...], limit_s: float) -> Usage:
     """Return what directories hold together, each walked on its own file system only."""
     deadline = time.monotonic() + limit_s
     used_bytes = inodes = 0
-    is_complete = True
+    is_complete, is_too_deep = True, False
     for directory in directories:
         with opened_directory(directory) as fd:
             walk = _Walk(os.fstat(fd).st_dev, deadline)
@@ -84,7 +92,8 @@ def measure(directories: tuple[Path, ...], limit_s: float) -> Usage:
         used_bytes += walk.used_bytes
         inodes += walk.inodes
         is_complete = is_complete and walk.is_complete
-    return Usage(used_bytes, inodes, is_complete)
+        is_too_deep = is_too_deep or walk.is_too_deep
+    return Usage(used_bytes, inodes, is_complete and not is_too_deep, is_too_deep)
 
 
 @dataclass(frozen=True, slots=True)

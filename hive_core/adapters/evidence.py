@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from hive_core.adapters.files import make_dir, read_regular, write_atomic
 from hive_core.adapters.rows import stamp, when
-from hive_core.adapters.store import Store
+from hive_core.adapters.store import FORGOTTEN_LIVES, KEPT_LIVES, Store
 
 LOG_BYTES = 1024 * 1024
 KEPT = 5
@@ -44,7 +46,12 @@ class EvidenceRoom:
         self._store = store
 
     def keep(self, incarnation: str, found: Evidence, log: Iterable[bytes]) -> None:
-        """Keep an end and the last of its log; the oldest beyond a fixed number per agent go."""
+        """Keep an end and the last of its log; the oldest beyond a fixed number per agent go.
+
+        Nothing is kept of a life that was purged.
+        """
+        if self._is_purged(incarnation):
+            return
         make_dir(self._directory, mode=0o700)
         folder = self._directory / incarnation
         make_dir(folder, mode=0o700)
@@ -73,6 +80,29 @@ class EvidenceRoom:
         for row in dropped:
             (folder / row["log_file"]).unlink(missing_ok=True)
 
+    def drop(self, incarnation: str) -> None:
+        """Delete everything that is kept of one incarnation. Safe to repeat."""
+        with suppress(FileNotFoundError):
+            shutil.rmtree(self._directory / incarnation)
+        with self._store.transaction(is_note=True) as db:
+            db.execute("DELETE FROM evidence WHERE incarnation = ?", (incarnation,))
+
+    def drop_old(self) -> None:
+        """Delete what is kept of lives that ended too long ago. Safe to repeat."""
+        with self._store.reading() as db:
+            rows = db.execute(
+                f"SELECT DISTINCT incarnation FROM evidence WHERE incarnation IN ({FORGOTTEN_LIVES})",  # noqa: S608  # a constant
+                (KEPT_LIVES,),
+            )
+            found = [row["incarnation"] for row in rows]
+        for incarnation in found:
+            self.drop(incarnation)
+
+    def _is_purged(self, incarnation: str) -> bool:
+        with self._store.reading() as db:
+            query = "SELECT 1 FROM agents WHERE incarnation = ? AND is_purged"
+            return db.execute(query, (incarnation,)).fetchone() is not None
+
     def of(self, incarnation: str) -> tuple[Evidence, ...]:
         """Return what is kept of an incarnation, oldest first."""
         query = "SELECT * FROM evidence WHERE incarnation = ? ORDER BY id"
@@ -80,10 +110,13 @@ class EvidenceRoom:
             return tuple(_evidence(row) for row in db.execute(query, (incarnation,)))
 
     def log(self, incarnation: str, found: Evidence) -> bytes:
-        """Return the last of a log, as raw bytes."""
+        """Return the last of a log, as raw bytes; nothing where its file is gone."""
         if found.log_file is None:
             return b""
-        return read_regular(self._directory / incarnation / found.log_file, LOG_BYTES)
+        try:
+            return read_regular(self._directory / incarnation / found.log_file, LOG_BYTES)
+        except FileNotFoundError:
+            return b""
 
 
 def _last(log: Iterable[bytes]) -> bytes:

@@ -180,14 +180,11 @@ def _changelog(path: Path) -> bytes:
 def inotify_use(proc: Path = PROC) -> InotifyUse:
     """Return root's use of inotify; counts what could be seen within a second."""
     limits = proc / "sys" / "fs" / "inotify"
-    deadline = time.monotonic() + _SCAN_LIMIT_S
     instances = watches = 0
-    for descriptors in _inotify_descriptors(proc):
+    for descriptor in _inotify_descriptors(proc, time.monotonic() + _SCAN_LIMIT_S):
         instances += 1
         with suppress(OSError):
-            watches += descriptors.read_bytes().count(b"inotify wd:")
-        if time.monotonic() > deadline:
-            break
+            watches += descriptor.read_bytes().count(b"inotify wd:")
     return InotifyUse(
         instances,
         int((limits / "max_user_instances").read_text()),
@@ -196,14 +193,19 @@ def inotify_use(proc: Path = PROC) -> InotifyUse:
     )
 
 
-def _inotify_descriptors(proc: Path) -> Iterator[Path]:
+def _inotify_descriptors(proc: Path, deadline: float) -> Iterator[Path]:
     """Yield the fdinfo file of every inotify instance of root's: the limits count by user."""
     for process in proc.iterdir():
+        if time.monotonic() > deadline:
+            return
         # A process may end at any moment of the walk: what is gone uses nothing.
         with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
-            if not process.name.isdigit() or process.stat().st_uid != 0:
-                continue
-            for fd in os.listdir(process / "fd"):
-                with suppress(FileNotFoundError, ProcessLookupError):
-                    if os.readlink(process / "fd" / fd) == _INOTIFY:
-                        yield process / "fdinfo" / fd
+            if process.name.isdigit() and process.stat().st_uid == 0:
+                yield from _inotify_of(process)
+
+
+def _inotify_of(process: Path) -> Iterator[Path]:
+    for fd in os.listdir(process / "fd"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if os.readlink(process / "fd" / fd) == _INOTIFY:
+                yield process / "fdinfo" / fd

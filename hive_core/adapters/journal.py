@@ -14,7 +14,7 @@ from hive_api.errors import ErrorCode
 from hive_core.adapters.rows import moment, stamp, when
 from hive_core.adapters.store import Store
 from hive_core.domain.changes import Asked, Change, Goal, Part, Progress
-from hive_core.domain.errors import HiveError
+from hive_core.domain.errors import Conflict, HiveError
 from hive_core.domain.names import AgentName
 
 KEPT_CHANGES = 1000
@@ -27,8 +27,17 @@ class Journal:
         self._store = store
 
     def add(self, change: Change) -> None:
-        """Write a new change down; the oldest ended ones beyond a fixed number are dropped."""
+        """Write a new change down; the oldest ended ones beyond a fixed number are dropped.
+
+        `Conflict` when another one with its idempotency key is written already.
+        """
         with self._store.transaction(is_note=True) as db:
+            taken = None if change.asked.key is None else self.by_key(change.asked.key)
+            if taken is not None:
+                raise Conflict(
+                    f"cannot {change.kind}: a request with this idempotency key is being answered",
+                    f"look at what it became: hivectl changes {taken.id}",
+                )
             db.execute(
                 "INSERT INTO changes (id, kind, asked_by, key, state, parts, started_at) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?)",

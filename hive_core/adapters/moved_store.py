@@ -22,11 +22,11 @@ from hive_core.domain.spec import ContainerSpec, dump, load, spec_hash
 _ENDED = "ended by a restore"
 
 
-def agent_uids(store: Store) -> dict[str, int]:
-    """Return the uid of every incarnation whose files may be in a backup, by name and incarnation."""
-    query = "SELECT name, incarnation, uid FROM agents WHERE ended_at IS NULL OR is_purged = 0 ORDER BY uid"
+def agent_uids(store: Store) -> list[tuple[str, int]]:
+    """Return (name, uid) of every incarnation whose files may be in a backup, lowest uid first."""
+    query = "SELECT name, uid FROM agents WHERE ended_at IS NULL OR is_purged = 0 ORDER BY uid"
     with store.reading() as db:
-        return {f"{row['name']}-{row['incarnation']}": row["uid"] for row in db.execute(query)}
+        return [(row["name"], row["uid"]) for row in db.execute(query)]
 
 
 def end_pending(store: Store, now: datetime) -> None:
@@ -39,9 +39,7 @@ def end_pending(store: Store, now: datetime) -> None:
                 for part in change.parts
             )
             error = HiveError(f"cannot {change.kind}: {_ENDED}", "ask for it again")
-            journal.save(
-                replace(change, state=Progress.FAILED, parts=parts, finished_at=now, error=error)
-            )
+            journal.save(replace(change, state=Progress.FAILED, parts=parts, finished_at=now, error=error))
         db.execute(
             "UPDATE agents SET intent = NULL, intent_at = NULL, intent_grace_s = NULL, intent_purge = NULL"
         )

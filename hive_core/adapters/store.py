@@ -42,6 +42,12 @@ from hive_core.domain.spec import ContainerSpec, dump, spec_hash
 KEPT_EVENTS = 10_000
 KEPT_EXITS = 50
 KEPT_OUTAGES = 20
+# Of so many lives that ended last, purged ones excepted, the ends and the evidence are kept.
+KEPT_LIVES = 200
+FORGOTTEN_LIVES = (
+    "SELECT incarnation FROM agents WHERE ended_at IS NOT NULL AND (is_purged OR incarnation NOT IN "
+    "(SELECT incarnation FROM agents WHERE ended_at IS NOT NULL ORDER BY ended_at DESC LIMIT ?))"
+)
 _TRIM_EVERY = 500
 
 
@@ -96,6 +102,7 @@ class Store:
     def _copy_before(self, version: int) -> None:
         """Keep the store as the older hive knew it: the way back, should the newer one not suit."""
         kept = self._path.with_name(f"{self._path.name}.v{version}")
+        kept.touch(0o600)
         copy = sqlite3.connect(kept)
         try:
             self._db.backup(copy)
@@ -104,13 +111,16 @@ class Store:
         kept.chmod(0o600)
 
     def backup(self, target: Path) -> None:
-        """Write a consistent copy of the whole store to a new file, while it is in use."""
-        copy = sqlite3.connect(target)
+        """Write a consistent copy of the whole store to a new file, while it is in use. StoreUnusable."""
         try:
-            with self._lock:
-                self._db.backup(copy)
-        finally:
-            copy.close()
+            copy = sqlite3.connect(target)
+            try:
+                with self._lock:
+                    self._db.backup(copy)
+            finally:
+                copy.close()
+        except sqlite3.Error as fault:
+            raise StoreUnusable(f"cannot copy the store: {fault}", "look at the disk: df -h") from fault
 
     def close(self) -> None:
         """Close the database; the store is not used afterwards."""
@@ -300,7 +310,7 @@ class Store:
             )
 
     def end_agent(self, incarnation: str, at: datetime, *, is_purged: bool) -> None:
-        """End an incarnation; its children move to its own parent."""
+        """End an incarnation; its children move to its own parent. Ends of runs of old lives are dropped."""
         with self.transaction():
             row = self._db.execute(
                 "SELECT name, parent FROM agents WHERE incarnation = ? AND ended_at IS NULL", (incarnation,)
@@ -314,6 +324,10 @@ class Store:
             self._db.execute(
                 "UPDATE agents SET parent = ? WHERE parent = ? AND ended_at IS NULL",
                 (row["parent"], row["name"]),
+            )
+            self._db.execute(
+                f"DELETE FROM exits WHERE incarnation IN ({FORGOTTEN_LIVES})",  # noqa: S608  # a constant
+                (KEPT_LIVES,),
             )
 
     # ---- containers ----------------------------------------------------------------------------------------

@@ -101,6 +101,7 @@ _TABLE = (
     _operator("explain", "whether a caller may do something, and by which rule", mutates=False),
     _operator("audit", "who asked for what, and whether the record holds", mutates=False),
     _operator("changes", "long operations and how far they are", mutates=False),
+    _operator("backup", "the whole hive as one archive, read while it runs; audited", mutates=False),
     _operator("init", "create an agent from a template or a folder", mutates=True),
     _operator("push", "put a folder on an agent's main branch", mutates=True),
     _operator("spawn", "run an agent for the first time", mutates=True),

@@ -388,10 +388,12 @@ class Applier:
         if action.purge:
             self._dirs.purge(action.agent, record.uid)
             self._repos.purge(action.agent)
+            self._evidence.drop(action.incarnation)
         else:
             self._dirs.retire(action.agent, action.incarnation)
             self._repos.retire(action.agent, action.incarnation)
         self._store.end_agent(action.incarnation, self._clock.now(), is_purged=action.purge)
+        self._evidence.drop_old()
         how = "its data is deleted" if action.purge else "its data is retired"
         self._events.add("removed", action.agent, f"{action.reason}; {how}", incarnation=action.incarnation)
 

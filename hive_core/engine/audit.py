@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hive_core.adapters.audit import AuditLog, Head
+from hive_core.adapters.audit import AuditLog, Head, Verdict
 from hive_core.adapters.clock import Clock
 from hive_core.domain.errors import StoreUnusable
 from hive_core.domain.events import timestamp
@@ -73,13 +73,20 @@ class Audit:
                 return
         self._write("denied", caller, operation, target, {"rule": rule[:_MAX_TEXT]})
 
-    def flush(self) -> None:
-        """Tell the denials that were only counted, where their minute is over; called with every pass."""
+    def flush(self, *, is_last: bool = False) -> None:
+        """Tell the denials that were only counted, where their minute is over; called with every pass.
+
+        `is_last`: the daemon stops, so nobody tells the others later. What cannot be written now is kept.
+        """
         with self._lock:
             now = self._clock.monotonic()
             for caller, known in tuple(self._denials.items()):
-                if now - known.since >= _MINUTE_S:
-                    self._fold(caller, known)
+                if is_last or now - known.since >= _MINUTE_S:
+                    try:
+                        self._fold(caller, known)
+                    except StoreUnusable as fault:
+                        log.error("%s", fault.message)
+                        return
                     del self._denials[caller]
 
     def _fold(self, caller: str, known: _Denials | None) -> None:
@@ -92,7 +99,7 @@ class Audit:
         """The last record; keep it elsewhere, and `verify` can show that nothing after it was cut off."""
         return self._chain.head
 
-    def verify(self, kept: Head | None) -> Head:
+    def verify(self, kept: Head | None) -> Verdict:
         """Walk the chain; `AuditDamaged` when it does not hold."""
         return self._chain.verify(kept)
 

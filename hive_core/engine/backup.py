@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -91,14 +90,14 @@ class Backup:
 
     @contextmanager
     def _copied_store(self) -> Iterator[int]:
-        """Hold a consistent copy of the store open; it has no name any more, so nothing can leave it behind."""
+        """Hold a consistent copy of the store open; it has no name any more, so it cannot be left behind."""
         with self._copying:
             self._sweep()
             target = self._origin.data / f"{_COPY}{secrets.token_hex(8)}"
             try:
                 self._store.backup(target)
                 fd = os.open(target, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            except (sqlite3.Error, OSError) as fault:
+            except OSError as fault:
                 raise HiveError(
                     f"cannot back up: the store cannot be copied: {fault}", "look at the disk: df -h"
                 ) from fault
@@ -116,7 +115,7 @@ class Backup:
                 left.unlink()
 
     def _repos(self, reader: TreeReader, data_fd: int) -> Iterator[bytes]:
-        """Yield the repos that are whole: what is being made or thrown away at this moment has a dotted name."""
+        """Yield the repos that are whole: what is being made or thrown away has a dotted name."""
         if not _is_directory(data_fd, REPOS):
             return
         yield from reader.directory(REPOS, 0o710)

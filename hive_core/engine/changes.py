@@ -119,7 +119,8 @@ class Changes:
             text = "cannot tell how the push ended: the daemon was ended in the middle of it"
             error = HiveError(text, "push again: the same files make no new commit")
             change = replace(change, state=Progress.FAILED, finished_at=self._clock.now(), error=error)
-            self._journal.save(change)
+            self._keep(change)
+            return
         self._changes[change.id] = change
         self._began[change.id] = self._clock.monotonic()
 
@@ -238,6 +239,9 @@ def _judge_running(part: Part, view: AgentView, record: AgentRecord, word: str, 
         return replace(part, state=Progress.FAILED, text=f"{part.name} is {view.state.value}: {view.reason}")
     if view.desired.value != Goal.RUNNING.value:
         return replace(part, state=Progress.FAILED, text=f"{part.name} was told to stop meanwhile")
+    if view.state is AgentState.STOPPED:
+        # Desired to run and yet kept down, as with a full disk: nothing that is asked for happens now.
+        return replace(part, state=Progress.FAILED, text=f"{part.name} is stopped: {view.reason}")
     return part
 
 

@@ -103,7 +103,9 @@ def differences(spec: ContainerSpec, inspected: Mapping[str, Any]) -> Iterator[s
     yield from _unequal("Image", spec.image_id, inspected["Image"])
     yield from _environment(spec, config.get("Env") or ())
     for key, value in sorted(wanted["HostConfig"].items()):
-        yield from _unequal(key, _plain(key, value), _plain(key, host.get(key)))
+        yield from _unequal(
+            key, _plain(key, value), _plain(key, _without_defaults(key, value, host.get(key)))
+        )
     for key in _NEVER_SET:
         if host.get(key):
             yield f"{key} is {_value(host[key])}"
@@ -121,6 +123,17 @@ def _unequal(key: str, wanted: object, found: object) -> Iterator[str]:
 def _value(value: object) -> str:
     text = ascii(value)
     return text if len(text) <= _SHOWN_VALUE else f"{text[:_SHOWN_VALUE]}…"
+
+
+def _without_defaults(key: str, wanted: Any, found: Any) -> Any:
+    """Leave out what the engine adds to a container's own from its configuration; it widens nothing."""
+    if key == "Ulimits":
+        names = {one["Name"] for one in wanted}
+        return [one for one in found or () if one["Name"] in names]
+    if key == "LogConfig" and found:
+        options = found.get("Config") or {}
+        return {**found, "Config": {name: options[name] for name in wanted["Config"] if name in options}}
+    return found
 
 
 def _plain(key: str, value: Any) -> object:

@@ -33,9 +33,12 @@ class Clocks:
     newest: datetime | None
 
 
-def engine(version: EngineVersion) -> Check:
-    """Judge the engine itself: that it answers, and its age."""
+def engine(version: EngineVersion, our_kernel: str) -> Check:
+    """Judge the engine itself: that it answers, that it is on this host, and its age."""
     name, shown = CheckName.ENGINE, f"engine {version.engine}, API {version.api}"
+    if version.kernel not in ("", our_kernel):
+        text = f"{shown} runs on another host: its kernel is {version.kernel}, this one's {our_kernel}"
+        return fail(name, text, "set engine.socket to the socket of an engine on this host")
     if ENGINE_ARCHIVE.is_in(version.engine) is False:
         return ok(name, shown)
     return warn(

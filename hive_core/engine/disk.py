@@ -18,6 +18,7 @@ from hive_core.adapters.disk_usage import Free, Usage, free_space, measure
 from hive_core.adapters.store import Store
 from hive_core.domain.errors import HiveError, LimitExceeded
 from hive_core.domain.names import AgentName
+from hive_core.engine.facts import over_budget, remember_over_budget
 from hive_core.planning.actions import Problem
 from hive_core.settings import Disk
 
@@ -53,7 +54,8 @@ class DiskWatch:
         self._wake = wake
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="disk", daemon=True)
-        self.facts = self._facts({}, {})
+        # Who was over before a restart is so until measured: its agent would start, only to be stopped again.
+        self.facts = self._facts({}, over_budget(store))
 
     def start(self) -> None:
         """Begin to measure."""
@@ -106,6 +108,8 @@ class DiskWatch:
                 self._keep_ballast()
                 if (self.facts.is_low, dict(self.facts.over)) != (before.is_low, dict(before.over)):
                     self._wake()
+                if over.keys() != over_budget(self._store).keys():
+                    remember_over_budget(self._store, over)
             except Exception:
                 log.exception("the disk could not be measured")
             self._stopping.wait(_LOOK_S)
@@ -121,27 +125,29 @@ class DiskWatch:
         over: dict[AgentName, str] = {}
         for record in self._store.agents():
             if self._stopping.is_set():
-                break
+                return dict(before.usage), dict(before.over)
             paths = self._dirs.paths(record.name)
+            excess = before.over.get(record.name, "")
             try:
-                found = measure((paths.state, paths.home), _AGENT_LIMIT_S)
+                usage[record.name] = measure((paths.state, paths.home), _AGENT_LIMIT_S)
+                excess = self._excess(usage[record.name], excess)
             except (HiveError, OSError) as fault:
                 log.warning("cannot measure what %s holds: %s", record.name, fault)
-                continue
-            usage[record.name] = found
-            excess = self._excess(found, was_over=record.name in before.over)
             if excess:
                 over[record.name] = excess
         return usage, over
 
-    def _excess(self, found: Usage, *, was_over: bool) -> str:
-        share = _BACK_BELOW if was_over else 1.0
+    def _excess(self, found: Usage, before: str) -> str:
+        """Return how far an agent is over its budget, "" when it is not; what cannot be told stays so."""
+        share = _BACK_BELOW if before else 1.0
         mib = 1024**2
         if found.used_bytes > self._settings.budget * share:
             return f"{found.used_bytes // mib} MiB of {self._settings.budget // mib} MiB are used"
         if found.inodes > self._settings.budget_inodes * share:
             return f"{found.inodes} of {self._settings.budget_inodes} files are used"
-        return ""
+        if found.is_too_deep:
+            return "its directories are nested too deep to be measured"
+        return "" if found.is_complete else before
 
     def _keep_ballast(self) -> None:
         """Make the ballast while there is plenty; it is taken out of the hive's own disk, once."""

@@ -16,6 +16,7 @@ _PUBLISHED = "published_roster"
 _EDGES = "first_edges"
 _UIDS = "uid_range"
 _PAUSED = "paused"
+_OVER_BUDGET = "over_budget"
 
 
 def claim_hive_id(store: Store, hive_id: str) -> bool:
@@ -96,6 +97,11 @@ def remember_uids(store: Store, start: int, count: int) -> None:
     store.set_fact(_UIDS, json.dumps([start, count]).encode())
 
 
+def forget_uids(store: Store) -> None:
+    """Drop the uid range: the next start reserves it anew, on the host it then is on."""
+    store.set_fact(_UIDS, None)
+
+
 def paused_by(store: Store) -> str | None:
     """Return who switched automation off, None while it is on."""
     kept = store.fact(_PAUSED)
@@ -105,3 +111,14 @@ def paused_by(store: Store) -> str | None:
 def remember_paused(store: Store, by: str | None) -> None:
     """Switch automation off, or with None on again; it stays so over restarts."""
     store.set_fact(_PAUSED, None if by is None else by.encode())
+
+
+def over_budget(store: Store) -> dict[AgentName, str]:
+    """Return who was found to hold more disk than allowed, and how much."""
+    kept = store.fact(_OVER_BUDGET)
+    return {} if kept is None else {AgentName(name): text for name, text in json.loads(kept).items()}
+
+
+def remember_over_budget(store: Store, over: Mapping[AgentName, str]) -> None:
+    """Keep who holds more disk than allowed; it stays so over restarts, until measured again."""
+    store.set_fact(_OVER_BUDGET, json.dumps(dict(over)).encode() if over else None)

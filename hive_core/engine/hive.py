@@ -23,6 +23,7 @@ from hive_core.domain.operations import OPERATIONS
 from hive_core.domain.ports import Engine, ExecRequest, ExecSession
 from hive_core.domain.spec import HOME, STATE
 from hive_core.engine.audit import Audit
+from hive_core.engine.backup import Backup
 from hive_core.engine.changes import Changes
 from hive_core.engine.config import ConfigSource
 from hive_core.engine.creation import Creation
@@ -76,6 +77,7 @@ class Hive:
         evidence: EvidenceRoom,
         rescue: Rescue,
         publisher: Publisher,
+        backup: Backup,
         doctor: Doctor,
         clock: Clock,
     ) -> None:
@@ -85,6 +87,7 @@ class Hive:
         self.changes = changes
         self.events = events
         self.audit = audit
+        self.backup = backup
         self._evidence = evidence
         self._rescue = rescue
         self._publisher = publisher

@@ -6,6 +6,7 @@ out once for an examination, by whichever comes first.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -97,7 +98,7 @@ class Looks:
     def by_name(self) -> Mapping[CheckName, Look]:
         """Return the look of every check."""
         return {
-            CheckName.ENGINE: lambda: checks_engine.engine(self._version),
+            CheckName.ENGINE: lambda: checks_engine.engine(self._version, os.uname().release),
             CheckName.RUNTIME: self._runtime,
             CheckName.SECCOMP: lambda: checks_engine.seccomp(self._version),
             CheckName.USER_NAMESPACES: lambda: checks_engine.user_namespaces(self._version),

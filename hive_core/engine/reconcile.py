@@ -22,6 +22,7 @@ from hive_core.domain.names import AgentName
 from hive_core.domain.observed import Observed, Unknown
 from hive_core.domain.ports import Engine
 from hive_core.domain.roster import state_word
+from hive_core.engine.audit import Audit
 from hive_core.engine.changes import Changes, Sighting
 from hive_core.engine.dispatch import Dispatcher
 from hive_core.engine.event_log import EventLog
@@ -38,6 +39,8 @@ log = logging.getLogger(__name__)
 
 _JITTER = 0.1
 _GAP_S = 0.03
+_LONGEST_GAP_S = 0.1
+_REST_SHARE = 3
 _SECOND_LOOK_S = 0.25
 _WATCHDOG_SHARE = 3
 _STUCK_AFTER = 3
@@ -62,6 +65,7 @@ class Reconciler:
         publisher: Publisher,
         changes: Changes,
         events: EventLog,
+        audit: Audit,
         clock: Clock,
         interval_s: float,
     ) -> None:
@@ -72,6 +76,7 @@ class Reconciler:
         self._publisher = publisher
         self._changes = changes
         self._events = events
+        self._audit = audit
         self._clock = clock
         self._interval_s = interval_s
         self._woken = threading.Event()
@@ -127,6 +132,7 @@ class Reconciler:
         while not self._stopping.is_set():
             self._woken.clear()
             try:
+                self._audit.flush()
                 self._pass()
             except Exception as fault:
                 log.exception("a pass broke")
@@ -134,8 +140,12 @@ class Reconciler:
             self._rest()
 
     def _rest(self) -> None:
-        """Wait for a wake or the timer, beating the watchdog meanwhile."""
-        self._stopping.wait(_GAP_S)
+        """Wait for a wake or the timer, beating the watchdog meanwhile.
+
+        A long pass is followed by a longer rest, so that many wakes in a row take a share of the machine
+        and not all of it.
+        """
+        self._stopping.wait(max(_GAP_S, min(_LONGEST_GAP_S, _REST_SHARE * (self._snapshot.duration_s or 0))))
         deadline = self._deadline()
         beat_s = watchdog_period_s()
         while not self._stopping.is_set():

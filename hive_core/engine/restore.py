@@ -1,13 +1,12 @@
 """Restore: a hive made from a backup, whole or not at all, and paused until somebody has looked at it.
 
 Called by `daemon` for `hived restore`, with the hive's lock held. Everything is laid out below one directory
-inside the data directory, which may be a mount of its own; then it is moved into place, the store last. A data
-directory in which that was interrupted has no store, and no daemon starts in it.
+inside the data directory, which may be a mount of its own; then it is moved into place, the store last. Where
+that was interrupted there is no store, and no daemon starts.
 """
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import time
@@ -19,7 +18,7 @@ from typing import Any
 
 from hive_core.adapters.agent_dirs import AgentDirs
 from hive_core.adapters.archive import FORMAT, Archive, opened_archive
-from hive_core.adapters.archive_extract import AUDIT, META, STORE, TREES, Extraction, Owners
+from hive_core.adapters.archive_extract import AUDIT, META, STORE, TREES, Extraction, Owners, make_durable
 from hive_core.adapters.audit import AuditLog
 from hive_core.adapters.clock import Clock
 from hive_core.adapters.files import make_dir, opened_directory, write_atomic
@@ -27,7 +26,7 @@ from hive_core.adapters.moved_store import agent_uids, end_pending, forget_evide
 from hive_core.adapters.repo_tree import remove_tree
 from hive_core.adapters.schema import MIGRATIONS
 from hive_core.adapters.store import Store
-from hive_core.domain.errors import Conflict, HiveError, InvalidRequest, owned
+from hive_core.domain.errors import Conflict, HiveError, owned
 from hive_core.engine.audit import Audit
 from hive_core.engine.backup import Origin
 from hive_core.engine.facts import claim_hive_id, forget_uids, published_roster, remember_paused
@@ -36,7 +35,6 @@ from hive_core.engine.publish import FILE_NAME
 _STAGING = ".restoring"
 _UNCOUNTED = frozenset({"lock", "lost+found", _STAGING})
 _BY = "restore"
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ class _Manifest:
 
 
 def refuse_half_restored(data: Path) -> None:
-    """Raise Conflict when a restore into this directory was interrupted; what is left of one that ended goes."""
+    """Raise Conflict when a restore into this directory was interrupted; remains of one that ended go."""
     staging = data / _STAGING
     if not os.path.lexists(staging):
         return
@@ -77,7 +75,7 @@ def refuse_half_restored(data: Path) -> None:
 
 
 def restore(file: Path, here: Origin, uids: range, clock: Clock) -> Restored:
-    """Make the hive of a backup in `here.data`. Raises HiveError; the directory is then as empty as before."""
+    """Make the hive of a backup in `here.data`. Raises HiveError; that is then as empty as before."""
     began = time.monotonic()
     with opened_archive(file) as archive:
         manifest = _read_manifest(archive)
@@ -122,22 +120,22 @@ def _read_manifest(archive: Archive) -> _Manifest:
 def _parsed(untrusted: Mapping[str, Any]) -> _Manifest:
     git_uid, git_gid = untrusted["git"]
     paths = untrusted["paths"]
-    found = _Manifest(
-        hive_id=untrusted["hive"],
-        version=untrusted["version"],
-        schema=untrusted["schema"],
-        made_at=untrusted["made_at"],
-        data=paths["data"],
-        run=paths["run"],
+    return _Manifest(
+        hive_id=_text(untrusted["hive"]),
+        version=_text(untrusted["version"]),
+        schema=int(untrusted["schema"]),
+        made_at=_text(untrusted["made_at"]),
+        data=_text(paths["data"]),
+        run=_text(paths["run"]),
         git=(int(git_uid), int(git_gid)),
-        with_state=untrusted["state"],
+        with_state=bool(untrusted["state"]),
     )
-    texts = (found.hive_id, found.version, found.made_at, found.data, found.run)
-    if not all(isinstance(text, str) and text.isprintable() for text in texts):
-        raise ValueError("not text")
-    if not isinstance(found.schema, int) or not isinstance(found.with_state, bool):
-        raise TypeError("not what it must be")
-    return found
+
+
+def _text(untrusted: object) -> str:
+    if not isinstance(untrusted, str) or not untrusted.isprintable():
+        raise ValueError("no text")
+    return untrusted
 
 
 def _require_ours(archive: Archive, manifest: _Manifest, hive_id: str) -> None:
@@ -164,9 +162,7 @@ def _require_empty(data: Path) -> None:
     left = sorted(found - _UNCOUNTED)
     if left:
         what = "there is a hive" if STORE in left else f"it is not empty ({ascii(left[0])[:80]})"
-        raise Conflict(
-            f"cannot restore into {data}: {what}", f"move it away first: mv {data} {data}.before"
-        )
+        raise Conflict(f"cannot restore into {data}: {what}", f"move it away first: mv {data} {data}.before")
 
 
 # ---- laying it out ----------------------------------------------------------------------------------------
@@ -204,13 +200,12 @@ def _require_uids(archive: Archive, staging: Path, uids: range) -> None:
         known = agent_uids(store)
     finally:
         store.close()
-    outside = next((one for one in known.items() if one[1] not in uids), None)
-    if outside is not None:
-        name = outside[0].partition("-")[0]
-        raise archive.refused(
-            f"agent {name} has uid {outside[1]}, outside the range {uids.start}-{uids.stop - 1} of the settings",
-            f"set uids.start and uids.count so that {min(known.values())}-{max(known.values())} is inside",
-        )
+    for name, uid in known:
+        if uid not in uids:
+            raise archive.refused(
+                f"agent {name} has uid {uid}, and the settings' range is {uids.start}-{uids.stop - 1}",
+                f"set uids.start and uids.count so that {known[0][1]}-{known[-1][1]} is inside",
+            )
 
 
 def _settle(archive: Archive, manifest: _Manifest, staging: Path, here: Origin, clock: Clock) -> int:
@@ -245,9 +240,7 @@ def _settle(archive: Archive, manifest: _Manifest, staging: Path, here: Origin, 
 def _move_into_place(staging: Path, data: Path) -> None:
     """Make all of it durable, then move it: trees first, and the store, with which it becomes a hive."""
     with opened_directory(staging) as staging_fd, opened_directory(data) as data_fd:
-        if _libc.syncfs(staging_fd) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
+        make_durable(staging_fd)
         moved: list[str] = []
         try:
             for name in (*TREES, STORE):

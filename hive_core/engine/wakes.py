@@ -37,6 +37,7 @@ class EventWatch:
         config: ConfigSource,
         store: Store,
         clock: Clock,
+        is_own_work: Callable[[str], bool],
         wake: Callable[[], None],
     ) -> None:
         self._hive_id = hive_id
@@ -46,6 +47,7 @@ class EventWatch:
         self._config = config
         self._store = store
         self._clock = clock
+        self._is_own_work = is_own_work
         self._wake = wake
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="engine-events", daemon=True)
@@ -90,6 +92,8 @@ class EventWatch:
             self._config.forget_images()
         else:
             self._observer.forget(object_id)
+            if self._is_own_work(object_id):
+                return  # the end of that work wakes a pass, and until then there is nothing to plan for it
         self._wake()
 
     def _lost(self, fault: HiveError) -> None:

@@ -98,16 +98,23 @@ def explain(
         case Allowed():
             return Explanation(True, "allowed", verdict.rule, "")
         case NotReachable():
-            return Explanation(False, "answered not_found", verdict.rule, _remedy(operation, target, roster))
+            remedy = _remedy(caller, operation, target, roster)
+            return Explanation(False, "answered not_found", verdict.rule, remedy)
         case NotPermitted():
             return Explanation(False, "denied", verdict.rule, "nothing: no grant reaches it")
     assert_never(verdict)
 
 
-def _remedy(operation: Operation, target: AgentName | None, roster: Roster | None) -> str:
+def _remedy(caller: Caller, operation: Operation, target: AgentName | None, roster: Roster | None) -> str:
+    if isinstance(caller, Operator):
+        return f"an agent '{target}'"
     if roster is None:
         return "a published roster: the next pass writes it"
-    if target is not None and target not in roster:
+    if caller.name not in roster:
+        return f"'{caller.name}' in the roster"
+    if target is None:
+        return "a call that names a target"
+    if target not in roster:
         return f"an agent '{target}'"
     if operation.widened_by is not None:
         return f"being above '{target}' in the roster, or holding {operation.widened_by}"

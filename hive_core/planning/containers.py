@@ -112,8 +112,10 @@ def _quarantined(case: Case) -> Cell:
     match container.state:
         case EngineState.RUNNING:
             return Cell((Pause(case.record.name, container.id, text),), AgentState.PAUSED, text)
-        case EngineState.PAUSED | EngineState.RESTARTING:
+        case EngineState.PAUSED:
             return Cell((), AgentState.PAUSED, text)
+        case EngineState.RESTARTING:
+            return Cell((), AgentState.STARTING, "in quarantine; frozen once the engine has restarted it")
         case EngineState.REMOVING:
             return _removing(case)
         case EngineState.CREATED | EngineState.EXITED | EngineState.DEAD:
@@ -295,11 +297,14 @@ def _restart(case: Case, container: OurContainer, intent: Intent) -> Cell:
             *_clear(case, "restarted"),
         )
         return Cell(remake, AgentState.STARTING, reason)
-    down: tuple[Action, ...] = _new_exit(case, container)
+    start = (Start(case.record.name, container.id, reason), *_clear(case, "restarted"))
     if container.state not in _DOWN:
-        down = (Stop(case.record.name, container.id, intent.grace_s, reason),)
-    start = Start(case.record.name, container.id, reason)
-    return Cell((*down, start, *_clear(case, "restarted")), AgentState.STARTING, reason)
+        stop = Stop(case.record.name, container.id, intent.grace_s, reason)
+        return Cell((stop, *start), AgentState.STARTING, reason)
+    # Down, yet not started: the start failed, or it crashed before its stop. Trying at once would never end.
+    ended = _new_exit(case, container)
+    waits = _wait(case, (*case.record.exits, *(one.exit for one in ended)), ended)
+    return waits or Cell((*ended, *start), AgentState.STARTING, reason)
 
 
 def _make(case: Case, reason: str) -> tuple[Action, ...]:

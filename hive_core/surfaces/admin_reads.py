@@ -116,8 +116,14 @@ async def audit_verify(request: Request, head: str | None = None) -> AuditVerdic
     try:
         found = await in_thread(lambda: log.verify(kept))
     except AuditDamaged as fault:
-        return AuditVerdict(ok=False, records=log.head.seq, head=None, fault=fault.message)
-    return AuditVerdict(ok=True, records=found.seq, head=f"{found.seq}:{found.hash}", fault=None)
+        return AuditVerdict(ok=False, records=log.head.seq, start=None, head=None, fault=fault.message)
+    return AuditVerdict(
+        ok=True,
+        records=found.count,
+        start=f"{found.start.seq}:{found.start.hash}",
+        head=f"{found.head.seq}:{found.head.hash}",
+        fault=None,
+    )
 
 
 async def doctor(request: Request) -> DoctorAnswer:

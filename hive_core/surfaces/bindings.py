@@ -12,7 +12,7 @@ from typing import Any
 
 from hive_api.models import AgentRow, ChangeAnswer
 from hive_core.domain.operations import OPERATIONS, Surface
-from hive_core.surfaces import admin_exec, admin_reads, admin_writes
+from hive_core.surfaces import admin_backup, admin_exec, admin_reads, admin_writes
 
 Handler = Callable[..., Any]
 
@@ -45,6 +45,7 @@ ADMIN: tuple[Route, ...] = (
     Route("audit", "GET", "/v1/audit/verify", admin_reads.audit_verify),
     Route("changes", "GET", "/v1/changes", admin_reads.changes),
     Route("changes", "GET", "/v1/changes/{change_id}", admin_reads.change),
+    Route("backup", "GET", "/v1/backup", admin_backup.backup),
     Route("get_logs", "GET", "/v1/agents/{name}/logs", admin_reads.logs),
     Route("init", "POST", "/v1/agents", admin_writes.init, 202),
     Route("push", "PUT", "/v1/agents/{name}/config", admin_writes.push, 202),

@@ -92,9 +92,17 @@ def _verdict(verdict: dict[str, Any]) -> str:
         return ""
     rows: list[list[CellValue]] = [
         ["the audit log holds", f"{verdict['records']} records"],
+        *_dropped(str(verdict.get("start") or "")),
         ["head to keep elsewhere", str(verdict["head"])],
     ]
     return table((), rows)
+
+
+def _dropped(start: str) -> list[list[CellValue]]:
+    first = start.partition(":")[0]
+    if first in ("", "0", "1"):
+        return []
+    return [["older ones were dropped", f"it begins with record {first}"]]
 
 
 def _follow(session: Session, count: int, show: Callable[[list[dict[str, Any]]], None]) -> None:

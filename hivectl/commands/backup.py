@@ -45,7 +45,7 @@ def backup(
     """
     session = begin(context, f"back up to {file}")
     _check(file, force)
-    query = {"state": not no_state} | ({"secrets": True} if with_secrets else {})
+    query = {"state": not no_state} | ({"with_secrets": True} if with_secrets else {})
     with session.client(BEGIN_TIMEOUT_S).stream("/v1/backup", query) as pieces:
         size_bytes = _write(file, pieces, force)
     result = {"file": str(file), "bytes": size_bytes, "state": not no_state, "secrets": with_secrets}

@@ -1,4 +1,4 @@
-"""`hivectl restore FILE`: put a backup in place of the hive's data, while no daemon runs.
+"""`hivectl restore FILE`: make the hive of a backup here, while no daemon runs.
 
 hived itself does it. Here is what needs the operator's terminal and the socket: the question, and the proof
 that no daemon runs.
@@ -48,7 +48,7 @@ class NeedsRoot(CommandError):
 def restore(context: typer.Context, file: File, settings: Settings = None, yes: Yes = False) -> None:
     """Restore a hive from a backup, while no daemon runs.
 
-    Needs root. The hive starts paused afterwards: look around, then hivectl resume.
+    Needs root, and a data folder without a hive. The hive starts paused afterwards: look around, then hivectl resume.
     """
     session = begin(context, f"restore from {file}")
     if not file.is_file():
@@ -88,7 +88,7 @@ def _hived() -> str:
 def _consequences(file: Path) -> list[str]:
     return [
         f"restore {file} will",
-        "  put what is in it in the place of this hive's agents, config, roster, state and history",
+        "  make its agents, config, roster, state and history in the data folder, which must have no hive yet",
         "  leave the hive paused when it is started next",
     ]
 

@@ -1,16 +1,18 @@
-"""A live daemon on an engine that loses answers, hangs, goes away or restarts: nothing doubled, nothing lost."""
+"""A live daemon on an engine that loses answers, hangs, goes away or restarts: nothing is doubled or lost."""
 
 from __future__ import annotations
 
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import pairwise
 
 import pytest
 
 from tests.support.engine_fixtures import AGENT_IMAGE, BUILD_DEADLINE_S, BUILD_IMAGE
 from tests.support.fault_proxy import Fault, FaultProxy, Rule
-from tests.support.live_hive import LiveHive, live_hive
+from tests.support.live_hive import LiveHive, Settings, live_hive
 from tests.support.own_engine import OwnEngine
 from tests.support.own_engine import own_engine as run_own_engine
 
@@ -18,7 +20,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.faults]
 
 CREATE, START, LIST, EVENTS = "^/containers/create", "/start$", r"^/containers/json", "^/events"
 FAST_S = 0.2
-SETTINGS = {"engine": {"call_timeout_s": 1, "event_window_s": 5}}
+SETTINGS: Settings = {"engine": {"call_timeout_s": 1, "event_window_s": 5}}
 
 
 @pytest.fixture(scope="module")
@@ -118,7 +120,7 @@ def test_a_stale_list_makes_nothing_twice(hive: LiveHive, proxy: FaultProxy) -> 
     hive.init("bob")
     stale = proxy.add(Rule(Fault.STALE, "GET", r"^/containers/json\?.*label"))
     hive.hivectl("spawn", "bob", "--no-wait")
-    hive.wait_for(lambda: hive.containers(), "the container")
+    hive.wait_for(hive.containers, "the container")
     hive.wait_for(lambda: proxy.count("POST", CREATE) >= 2, "a second try on the stale view")
     made = [one["Id"] for one in hive.containers()]
     assert stale.hits > 1
@@ -273,11 +275,11 @@ def spare_engine() -> Iterator[OwnEngine]:
 
 
 def _started_chain(hive: LiveHive) -> list[str]:
-    """Run a root agent and a chain of three below it, children's names before their parents' in the alphabet."""
+    """Run a root agent and a chain of three below it, whose alphabetical order is the wrong one."""
     hive.start()
     hive.wait_state("zoe", "running")
     chain = ["zoe", "c", "b", "a"]
-    for parent, name in zip(chain, chain[1:], strict=False):
+    for parent, name in pairwise(chain):
         hive.init(name, parent=parent)
     hive.init("idle", parent="zoe")
     hive.verb("spawn", *chain[1:], "idle")
@@ -288,7 +290,7 @@ def _started_chain(hive: LiveHive) -> list[str]:
 
 def _await_new_runs(hive: LiveHive, before: dict[str, dict[str, str]], chain: list[str]) -> None:
     for name in chain:
-        hive.wait_for(lambda name=name: _has_new_run(hive, before, name), f"{name}'s next run")
+        hive.wait_for(partial(_has_new_run, hive, before, name), f"{name}'s next run")
     hive.settle()
     after = hive.rows()
     assert after["idle"]["state"] == "stopped"
@@ -298,7 +300,7 @@ def _await_new_runs(hive: LiveHive, before: dict[str, dict[str, str]], chain: li
     assert not {one["code"] for one in hive.status()["problems"]}
 
 
-ROOTED = {"hive": {"ruthless": False, "root_agent": "zoe"}, "crashes": {"backoff_max_s": 60}}
+ROOTED: Settings = {"hive": {"ruthless": False, "root_agent": "zoe"}, "crashes": {"backoff_max_s": 60}}
 
 
 def test_after_a_crash_of_the_engine_everything_comes_back_in_order(spare_engine: OwnEngine) -> None:
@@ -325,4 +327,4 @@ def test_after_a_polite_restart_of_the_engine_everything_comes_back(spare_engine
 
 def _has_new_run(hive: LiveHive, before: dict[str, dict[str, str]], name: str) -> bool:
     row = hive.row(name)
-    return row["state"] == "running" and row["started_at"] > before[name]["started_at"]
+    return bool(row["state"] == "running" and row["started_at"] > before[name]["started_at"])

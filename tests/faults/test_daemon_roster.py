@@ -148,7 +148,7 @@ def test_a_roster_whose_place_is_taken_by_a_directory(many: LiveHive) -> None:
     assert (many.roster_file / "mine").read_bytes() == b"keep"
     assert json.loads(many.hivectl("roster", "-o", "json").stdout) == json.loads(good)
     shutil.rmtree(many.roster_file)
-    many.wait_for(lambda: many.roster_file.is_file(), "the roster", limit_s=10)
+    many.wait_for(many.roster_file.is_file, "the roster", limit_s=10)
     assert many.roster_file.read_bytes() == good
     many.wait_for(lambda: many.status()["phase"] == "running", "phase running")
     assert many.lives() == lives

@@ -1,9 +1,10 @@
-"""What containers are made of goes missing or is swapped on disk: nobody starts on it, and nothing is made up."""
+"""What containers are made of goes missing or is swapped on disk: nobody starts on it, nothing is made up."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -213,7 +214,11 @@ def _unmarked(repos: Path) -> Repair:
 def _foreign(repos: Path) -> Repair:
     content = (repos / ".hive").read_bytes()
     (repos / ".hive").write_bytes(b"another\n")
-    return lambda: (repos / ".hive").write_bytes(content) and None
+
+    def repair() -> None:
+        (repos / ".hive").write_bytes(content)
+
+    return repair
 
 
 @pytest.mark.parametrize("wrong", [_without, _empty, _unmarked, _foreign])
@@ -226,7 +231,9 @@ def test_unmounted_repos_remove_nobody(pair: LiveHive, wrong: Callable[[Path], R
         assert "repos" in pair.problems()["repos_unknown"]
         pair.hivectl("init", "dave", expect=None)
         assert "dave" not in pair.rows()
-        assert pair.hivectl("push", "bob", str(pair.folder("bob", {"agent.toml": b""})), expect=None).status != 0
+        assert (
+            pair.hivectl("push", "bob", str(pair.folder("bob", {"agent.toml": b""})), expect=None).status != 0
+        )
         pair.restart()
         pair.wait_for(lambda: pair.status()["phase"] == "degraded", "phase degraded again")
         assert {name: row["state"] for name, row in pair.rows().items()} == dict.fromkeys(rows, "running")
@@ -251,7 +258,8 @@ def test_repos_on_a_mount_that_goes_and_comes_back(make_hive: MakeHive) -> None:
     hive.start().settle()
     hive.spawn("bob")
     lives, roster = hive.lives(), hive.roster_file.read_bytes()
-    mounts.unmount(repos)
+    # Lazily: the daemon's watch keeps the directory open, which a plain umount takes for busy.
+    subprocess.run(["umount", "--lazy", str(repos)], check=True, timeout=10)
     hive.wait_for(lambda: hive.status()["phase"] == "degraded", "phase degraded", limit_s=10)
     assert os.listdir(repos) == []
     assert hive.lives() == lives

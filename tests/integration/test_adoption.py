@@ -1,4 +1,4 @@
-"""The daemon goes and comes back: what ran runs on untouched, what was stopped stays so, nothing is doubled."""
+"""The daemon goes and comes back: what ran runs on, what was stopped stays so, nothing is doubled."""
 
 from __future__ import annotations
 

@@ -206,7 +206,7 @@ def test_limits_hold_inside(bob: LiveHive) -> None:
 
 def test_only_its_own_places_can_be_written(bob: LiveHive) -> None:
     script = (
-        "for d in / /etc /usr /bin /run /run/hive /run/hive-secrets /config /agents /meta /var /root /dev /sys;"
+        "for d in / /etc /usr /bin /run /run/hive /run/hive-secrets /config /agents /meta /var /dev /sys;"
         " do touch $d/x 2>/dev/null && echo $d; done; for d in /state /home/agent /tmp /dev/shm;"
         " do touch $d/x && echo own:$d; rm -f $d/x; done"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import pytest
 
@@ -105,6 +106,10 @@ def test_a_program_that_ignores_the_stop_is_forced_after_the_grace(hive: LiveHiv
         hive.remove("deaf")
 
 
+def _is_deaf(hive: LiveHive, name: str) -> bool:
+    return "deaf" in hive.hivectl("logs", name).stdout
+
+
 def test_many_stops_take_one_grace(hive: LiveHive) -> None:
     names = [f"deaf{number}" for number in range(6)]
     for name in names:
@@ -112,7 +117,7 @@ def test_many_stops_take_one_grace(hive: LiveHive) -> None:
     try:
         hive.verb("spawn", *names)
         for name in names:
-            hive.wait_for(lambda name=name: "deaf" in hive.hivectl("logs", name).stdout, f"{name}'s deafness")
+            hive.wait_for(partial(_is_deaf, hive, name), f"{name}'s deafness")
         began = time.monotonic()
         hive.hivectl("stop", *names)
         assert time.monotonic() - began < 5 + SLACK_S + 2

@@ -1,4 +1,4 @@
-"""exec, logs and completion on a real hive: codes, identities, endings, and output that would drive a terminal."""
+"""exec, logs and completion on a real hive: codes, identities, endings, and output that bites terminals."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.support.live_hive import LiveHive
+from tests.support.live_hive import LiveHive, raw_connection
 from tests.support.terminals import on_terminal
 
 pytestmark = pytest.mark.integration
@@ -142,17 +143,26 @@ def test_logs_tail(bob: LiveHive) -> None:
 
 
 def test_logs_are_escaped_for_people_and_exact_when_raw(bob: LiveHive) -> None:
-    ran = subprocess.run(
-        bob.hivectl_argv("logs", "bob", "--tail", "1"), env=bob.hivectl_environment(), capture_output=True, check=True, timeout=20
-    )  # fmt: skip
-    assert not [code for code in ESCAPES if code in ran.stdout]
-    assert ran.stdout.startswith(b"A")
-    raw = subprocess.run(
-        bob.hivectl_argv("logs", "bob", "--tail", "1", "--raw"), env=bob.hivectl_environment(), capture_output=True, check=True, timeout=20
-    )  # fmt: skip
+    shown = _bytes(bob, "logs", "bob", "--tail", "1")
+    assert not [code for code in ESCAPES if code in shown]
+    assert shown.startswith(b"A")
     # The engine's log file holds text: what is no UTF-8 is replaced there already.
     said = b"A\x1b[2J\x1b]0;pwned\x07\x1b]8;;http://x\x1b\\\x1b]52;c;cHduZWQ=\x07\x00\xff\xc2\x9bmB\n"
-    assert raw.stdout == said.replace(b"\xff", "\N{REPLACEMENT CHARACTER}".encode())
+    assert _bytes(bob, "logs", "bob", "--tail", "1", "--raw") == said.replace(
+        b"\xff", "\N{REPLACEMENT CHARACTER}".encode()
+    )
+
+
+def _bytes(hive: LiveHive, *arguments: str) -> bytes:
+    """Return exactly what hivectl writes into a pipe."""
+    ran = subprocess.run(
+        hive.hivectl_argv(*arguments),
+        env=hive.hivectl_environment(),
+        capture_output=True,
+        check=True,
+        timeout=20,
+    )
+    return ran.stdout
 
 
 def test_nothing_an_agent_wrote_drives_a_terminal(bob: LiveHive) -> None:
@@ -195,23 +205,17 @@ def test_logs_follow(bob: LiveHive) -> None:
 
 def test_sixty_followers_leave_stop_fast(bob: LiveHive) -> None:
     bob.spawn("quick")
-    followers = [
-        subprocess.Popen(
-            ["curl", "-sN", "--unix-socket", str(bob.socket), "http://hive/v1/agents/bob/logs?follow=true"],
-            stdout=subprocess.DEVNULL,
-        )
-        for _ in range(60)
-    ]
-    try:
+    request = b"GET /v1/agents/bob/logs?follow=true HTTP/1.1\r\nHost: hive\r\n\r\n"
+    with ExitStack() as followers:
+        for _ in range(60):
+            wire = followers.enter_context(raw_connection(bob.socket))
+            wire.sendall(request)
+            assert wire.recv(12) == b"HTTP/1.1 200"
         began = time.monotonic()
         bob.verb("stop", "quick")
         assert time.monotonic() - began < 3
         assert bob.answers()
-    finally:
-        for one in followers:
-            one.kill()
-            one.wait()
-        bob.remove("quick")
+    bob.remove("quick")
 
 
 # ---- completion -------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The life of agents through hivectl as a process: what it prints, how it exits, and what the engine then has."""
+"""The life of agents through hivectl as a process: what it prints, how it exits, what the engine then has."""
 
 from __future__ import annotations
 

@@ -113,7 +113,11 @@ def _join(pid: int, of_pid: int) -> None:
     """Move a process into the control groups of another one, whatever their version."""
     for line in Path(f"/proc/{of_pid}/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
-        roots = [f"/sys/fs/cgroup/{controllers.removeprefix('name=')}", "/sys/fs/cgroup", "/sys/fs/cgroup/unified"]
+        roots = [
+            f"/sys/fs/cgroup/{controllers.removeprefix('name=')}",
+            "/sys/fs/cgroup",
+            "/sys/fs/cgroup/unified",
+        ]
         for root in roots:
             procs = Path(f"{root}{path}/cgroup.procs")
             if procs.exists():
@@ -188,7 +192,11 @@ def test_what_is_no_socket_is_left_untouched(make_hive: MakeHive, put: Callable[
     before = hive.socket.lstat()
     assert str(hive.socket) in _refused(hive)
     after = hive.socket.lstat()
-    assert (after.st_ino, after.st_mode, after.st_mtime_ns) == (before.st_ino, before.st_mode, before.st_mtime_ns)
+    assert (after.st_ino, after.st_mode, after.st_mtime_ns) == (
+        before.st_ino,
+        before.st_mode,
+        before.st_mtime_ns,
+    )
 
 
 def test_a_live_socket_of_somebody_else_is_left_to_them(make_hive: MakeHive) -> None:

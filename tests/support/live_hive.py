@@ -369,7 +369,7 @@ class LiveHive:
 
     # ---- waiting -------------------------------------------------------------------------------------------
 
-    def wait_for(self, condition: Callable[[], T], what: str, limit_s: float = DEADLINE_S) -> T:
+    def wait_for(self, condition: Callable[[], T | None], what: str, limit_s: float = DEADLINE_S) -> T:
         """Return the first true answer of `condition`; fails with `what` and the log when it never comes."""
         deadline = time.monotonic() + limit_s
         while not (found := condition()):

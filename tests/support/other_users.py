@@ -28,7 +28,7 @@ def as_user(uid: int, gid: int, groups: Sequence[int], work: Callable[[], T]) ->
         try:
             _become(uid, gid, groups)
             answers.append(work())
-        except BaseException as fault:  # noqa: BLE001  # handed to the caller, whatever it is
+        except BaseException as fault:  # handed to the caller, whatever it is
             faults.append(fault)
 
     thread = threading.Thread(target=run)
@@ -42,10 +42,11 @@ def as_user(uid: int, gid: int, groups: Sequence[int], work: Callable[[], T]) ->
 def _become(uid: int, gid: int, groups: Sequence[int]) -> None:
     setgroups, setresgid, setresuid = _CALLS[platform.machine()]
     ids = (ctypes.c_uint32 * max(1, len(groups)))(*groups)
-    for number, *arguments in (
-        (setgroups, ctypes.c_size_t(len(groups)), ids),
-        (setresgid, *[ctypes.c_uint32(gid)] * 3),
-        (setresuid, *[ctypes.c_uint32(uid)] * 3),
-    ):
+    calls: tuple[tuple[int, tuple[object, ...]], ...] = (
+        (setgroups, (ctypes.c_size_t(len(groups)), ids)),
+        (setresgid, (ctypes.c_uint32(gid),) * 3),
+        (setresuid, (ctypes.c_uint32(uid),) * 3),
+    )
+    for number, arguments in calls:
         if _libc.syscall(ctypes.c_long(number), *arguments) != 0:
             raise OSError(ctypes.get_errno(), f"cannot become uid {uid}")

@@ -88,9 +88,9 @@ def _cases() -> Iterator[tuple[str, Goal, Seen, Progress, str]]:
         yield f"in-{state.value}", Goal.GONE, Seen(state, Desired.STOPPED), PENDING, ""
     yield "as-asked", Goal.RUNNING, Seen(_S.RUNNING), DONE, "bob is running"
     yield "before-its-restart", Goal.RUNNING, Seen(_S.RUNNING, has_wish=True), PENDING, ""
-    for state in (_S.STARTING, _S.STOPPING, _S.STOPPED, _S.REMOVING, _S.UNSPAWNED):
+    for state in (_S.STARTING, _S.STOPPING, _S.REMOVING, _S.UNSPAWNED):
         yield f"in-{state.value}", Goal.RUNNING, Seen(state), PENDING, ""
-    for state in (_S.FAILED, _S.BACKOFF, _S.CRASH_LOOPING, _S.PAUSED):
+    for state in (_S.FAILED, _S.BACKOFF, _S.CRASH_LOOPING, _S.PAUSED, _S.STOPPED):
         yield f"in-{state.value}", Goal.RUNNING, Seen(state), FAILED, f"bob is {state.value}: a reason"
     yield (
         "overruled",

@@ -61,11 +61,15 @@ class CommandLine:
                 process.kill()
 
     @contextmanager
-    def terminal(self, *arguments: str, colour: bool = False) -> Iterator[Terminal]:
+    def terminal(
+        self, *arguments: str, colour: bool = False, first_on_path: Path | None = None
+    ) -> Iterator[Terminal]:
         """Yield a terminal with hivectl running on it."""
         outer, inner = pty.openpty()
         fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         environment = self._env() | ({} if colour else {"NO_COLOR": "1"})
+        if first_on_path is not None:
+            environment["PATH"] = f"{first_on_path}:{environment['PATH']}"
         with subprocess.Popen(
             self._argv(arguments), env=environment, stdin=inner, stdout=inner, stderr=inner, process_group=0
         ) as process:

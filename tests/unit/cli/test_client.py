@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hive_api.client import AdminClient, ApiError, NoAnswer, Unreachable, connect, segment
+from hive_api.client import Absent, AdminClient, ApiError, Cut, NoAnswer, Unreachable, connect, segment
 from hive_api.errors import ErrorCode
 from tests.support.stub_admin import Received, Reply, StubAdmin
 
@@ -248,3 +248,19 @@ def test_received_paths_are_what_was_asked(admin: StubAdmin, client: AdminClient
     admin.route("GET", "/v1/agents/a/b", route)
     client.get(f"/v1/agents/{segment('a/b')}")
     assert seen[0].path == "/v1/agents/a%2Fb"
+
+
+def test_a_key_is_sent_only_where_there_is_one(admin: StubAdmin, client: AdminClient) -> None:
+    admin.on("POST", "/v1/x", {})
+    client.send("POST", "/v1/x", body={"a": 1}, key="k" * 32)
+    client.post("/v1/x", {"a": 1})
+    assert [request.key for request in admin.requests] == ["k" * 32, None]
+
+
+def test_nobody_there_and_a_cut_are_told_apart(admin: StubAdmin, client: AdminClient) -> None:
+    admin.route("GET", "/v1/x", lambda _: Reply(is_cut=True))
+    with pytest.raises(Cut):
+        client.get("/v1/x")
+    admin.stop()
+    with pytest.raises(Absent):
+        client.get("/v1/x")

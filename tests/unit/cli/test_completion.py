@@ -34,6 +34,13 @@ def complete(socket_path: Path, words: str) -> tuple[list[str], bytes]:
         pytest.param("hivectl init new --parent b", ["bob"], id="parent"),
         pytest.param("hivectl init ", [], id="a-new-name"),
         pytest.param("hivectl rec", ["reconcile"], id="command"),
+        pytest.param("hivectl quarantine bob al", ["alice", "al-2"], id="quarantine"),
+        pytest.param("hivectl stop --all al", ["alice", "al-2"], id="optional-names"),
+        pytest.param("hivectl wait al", ["alice", "al-2"], id="wait-for-an-agent"),
+        pytest.param("hivectl wait bob cr", ["crash-looping"], id="wait-for-a-state"),
+        pytest.param("hivectl explain bo", ["bob"], id="caller"),
+        pytest.param("hivectl explain bob start al", ["alice", "al-2"], id="target"),
+        pytest.param("hivectl audit v", ["verify"], id="verify"),
         pytest.param("hivectl ps -o j", ["json", "jsonl"], id="format"),
     ],
 )

@@ -1,7 +1,10 @@
 import json
 import os
+import pty
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import termios
 import threading
@@ -17,6 +20,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 from websockets.sync.server import ServerConnection, unix_serve
 
+from hivectl.commands.shell import LOGIN_SHELL
 from tests.unit.cli.command_line import CommandLine
 
 OSC_TITLE = b"\x1b]0;owned\x07"
@@ -258,3 +262,72 @@ def test_a_reader_that_goes_away_ends_it_quietly() -> None:
         process.stdout.close()
         assert process.wait(20) == 141
         assert process.stderr.read() == b""
+
+
+def test_a_shell_is_one_on_the_terminal() -> None:
+    with serving(ends(b"$ ", 7)) as (server, hivectl):
+        ended = hivectl.on_terminal("shell", "bob")
+    assert ended.status == 7
+    assert server.paths == ["/v1/agents/bob/exec"]
+    assert server.openings[0] == {"argv": list(LOGIN_SHELL), "tty": True, "rows": 40, "columns": 120}
+
+
+@pytest.mark.parametrize("installed", [("sh",), ("sh", "bash")], ids=" ".join)
+def test_a_login_shell_is_bash_where_there_is_one(tmp_path: Path, installed: tuple[str, ...]) -> None:
+    for word in installed:
+        (tmp_path / word).symlink_to(f"/bin/{word}")
+    (tmp_path / ".profile").write_text("echo profile\n")
+    environment = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
+    ran = subprocess.run(
+        LOGIN_SHELL,
+        check=False,
+        env=environment,
+        input=b'echo "${BASH_VERSION:+bash}"; exit 7',
+        capture_output=True,
+        timeout=20,
+    )
+    expected = b"bash" if "bash" in installed else b""
+    assert (ran.returncode, ran.stdout) == (7, b"profile\n" + expected + b"\n"), ran.stderr
+
+
+def test_a_shell_without_a_terminal_is_refused() -> None:
+    with serving(ends(b"")) as (server, hivectl):
+        ended = hivectl.run("shell", "bob")
+    assert ended.returncode == 2
+    assert b"a shell needs a terminal" in ended.stderr
+    assert b"hivectl exec bob -- CMD" in ended.stderr
+    assert server.paths == []
+
+
+def test_a_shell_that_cannot_be_had_exits_125(tmp_path: Path) -> None:
+    ended = CommandLine(tmp_path / "none.sock").on_terminal("shell", "bob")
+    assert ended.status == 125
+    assert b"no such socket" in ended.screen
+
+
+REPLY = b"\x1b[?64;1;2c"
+HOLDS_TERMINAL = """
+import sys
+from hivectl.terminal import raw_terminal
+with raw_terminal():
+    sys.stderr.write("raw\\n"); sys.stderr.flush()
+    open(int(sys.argv[1]), "rb").read(1)
+"""
+
+
+def test_late_replies_of_the_terminal_are_no_input_for_what_comes_next() -> None:
+    outer, inner = pty.openpty()
+    go_read, go_write = os.pipe()
+    argv = [sys.executable, "-c", HOLDS_TERMINAL, str(go_read)]
+    with subprocess.Popen(
+        argv, stdin=inner, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, pass_fds=(go_read,)
+    ) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == b"raw\n"
+        os.write(outer, REPLY)
+        os.write(go_write, b"x")
+        assert process.wait(20) == 0
+    os.write(outer, b"typed\n")
+    assert os.read(inner, 100) == b"typed\n"
+    for descriptor in (outer, inner, go_read, go_write):
+        os.close(descriptor)

@@ -13,6 +13,7 @@ HOSTILE = "".join(map(chr, [*range(0x20), *range(0x7F, 0xA0)])) + (
     "\u202e\u2066\u200b\ufeff\u2028\u2029\ue000\U000e0041[/x][link=http://x]y"
 )
 READS = [["status"], ["ps"], ["show", "bob"], ["roster"], ["events"], ["doctor"], ["changes"]]
+READS += [["why", "bob"], ["audit"], ["audit", "verify"], ["explain", "eve", "start"], ["changes", "c12"]]
 
 
 def serve_hostile(admin: StubAdmin) -> None:
@@ -26,10 +27,21 @@ def serve_hostile(admin: StubAdmin) -> None:
     admin.on("GET", "/v1/roster", b'{"bob": null}')
     admin.on("GET", "/v1/events", [answers.event(1, text=HOSTILE, kind=HOSTILE)])
     admin.on("GET", "/v1/doctor", {"checks": [{"name": "x", "status": "ok", "text": HOSTILE, "hint": ""}]})
+    admin.on("GET", "/v1/agents/bob/why", {"summary": HOSTILE, "sentences": [HOSTILE, HOSTILE]})
+    record = {"seq": 1, "at": HOSTILE, "caller": HOSTILE, "operation": HOSTILE, "target": HOSTILE}
+    admin.on("GET", "/v1/audit", {"records": [record | {HOSTILE: HOSTILE}], "head": HOSTILE})
+    admin.on("GET", "/v1/audit/verify", {"ok": True, "records": 1, "head": HOSTILE, "fault": None})
+    admin.on(
+        "GET",
+        "/v1/explain",
+        {"allowed": True, "decision": HOSTILE, "rule": HOSTILE, "remedy": HOSTILE},
+    )
+    step = {"at": HOSTILE, "agent": HOSTILE, "kind": HOSTILE, "text": HOSTILE}
+    admin.on("GET", "/v1/changes/c12", answers.change("done", (HOSTILE, "done", HOSTILE), steps=[step]))
     admin.on("GET", "/v1/changes", [answers.change("done", (HOSTILE, "done", HOSTILE))])
 
 
-@pytest.mark.parametrize("command", READS, ids=lambda command: command[0])
+@pytest.mark.parametrize("command", READS, ids=" ".join)
 def test_no_control_byte_reaches_a_terminal(
     admin: StubAdmin, hivectl: CommandLine, command: list[str]
 ) -> None:
@@ -41,7 +53,7 @@ def test_no_control_byte_reaches_a_terminal(
         assert text.isprintable(), (output, text)
 
 
-@pytest.mark.parametrize("command", READS, ids=lambda command: command[0])
+@pytest.mark.parametrize("command", READS, ids=" ".join)
 def test_json_is_one_ascii_document_and_jsonl_one_a_line(
     admin: StubAdmin, hivectl: CommandLine, command: list[str]
 ) -> None:
