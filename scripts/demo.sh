@@ -82,6 +82,9 @@ daemon_pid() {
 
 _daemon_answers() { hivectl status -o json >/dev/null 2>&1; }
 
+# Whether a daemon runs from this checkout; one that scripts/install put there is not ours to restart.
+_is_ours() { tr '\0' ' ' <"/proc/$1/cmdline" 2>/dev/null | grep -qF "$HIVE_VENV/bin/hived"; }
+
 # Whether the daemon started after the last change of what it runs from.
 _is_current() {
     local started newest
@@ -94,6 +97,11 @@ _is_current() {
 start_daemon() {
     local pid
     pid="$(daemon_pid)"
+    if [ -n "$pid" ] && ! _is_ours "$pid"; then
+        say "a hived runs already (pid $pid), not from this checkout; it is used as it is"
+        wait_for 15 daemon _daemon_answers && return 0
+        fail "that hived does not answer: systemctl status hived"
+    fi
     if [ -n "$pid" ] && _is_current "$pid"; then
         wait_for 15 daemon _daemon_answers && return 0
         fail "hived (pid $pid) runs but does not answer; its log: $DAEMON_LOG"
@@ -114,6 +122,7 @@ stop_daemon() {
     local pid
     pid="$(daemon_pid)"
     [ -n "$pid" ] || return 0
+    _is_ours "$pid" || fail "hived (pid $pid) was not started by scripts/up; stop it with: systemctl stop hived"
     say "stopping hived (pid $pid)"
     kill "$pid" 2>/dev/null || true
     wait_for 30 "end of hived" _is_gone "$pid" || fail "hived (pid $pid) does not stop; its log: $DAEMON_LOG"

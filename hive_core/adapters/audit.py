@@ -16,6 +16,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,14 @@ class AuditLog:
 
     def records(self, after: int = 0) -> Iterator[dict[str, Any]]:
         """Yield the records after a number, oldest first, as they stand; nothing is checked."""
-        return (record for _, record in self._parsed(after))
+        while True:
+            try:
+                for _, record in self._parsed(after):
+                    after = record["seq"]
+                    yield record
+            except FileNotFoundError:
+                continue  # dropped meanwhile: go on with what is kept
+            return
 
     def verify(self, kept: Head | None = None) -> Verdict:
         """Walk the whole chain; `AuditDamaged` names the first record that is wrong.
@@ -119,8 +127,13 @@ class AuditLog:
         The chain must contain the last record that this process wrote or found, and the head that was kept
         elsewhere, if one is given: a log that was cut shorter, or written anew from some point on, does not.
         """
-        own = self._head
-        wanted = {own} if kept is None else {own, kept}
+        while True:
+            try:
+                return self._verify({self._head} if kept is None else {self._head, kept})
+            except FileNotFoundError:
+                continue  # a segment was dropped meanwhile: what is kept now is another chain
+
+    def _verify(self, wanted: set[Head]) -> Verdict:
         head = start = Head(0, _GENESIS)
         kept_from = 1
         for line, record in self._parsed(0):
@@ -143,9 +156,9 @@ class AuditLog:
 
     def _parsed(self, after: int) -> Iterator[tuple[bytes, dict[str, Any]]]:
         """Yield each line after a number with the record it holds, skipping segments that are older."""
-        segments = self._segments()
-        younger = [*segments[1:], None]
-        for path, following in zip(segments, younger, strict=True):
+        with self._lock:
+            segments = self._segments()
+        for path, following in zip_longest(segments, segments[1:]):
             if following is not None and int(following.stem) <= after + 1:
                 continue
             for line in self._lines(path):
@@ -154,12 +167,10 @@ class AuditLog:
                     yield line, record
 
     def _lines(self, path: Path) -> list[bytes]:
-        """Return the lines of a segment: none of one that was dropped meanwhile, and none half written."""
+        """Return the lines of a segment, none of them half written."""
         try:
             with self._lock:
                 content = read_regular(path, _MAX_SEGMENT_BYTES)
-        except FileNotFoundError:
-            return []
         except UnsafePath as fault:
             raise AuditDamaged(f"an audit segment cannot be used: {fault.message}") from fault
         return content.removesuffix(b"\n").split(b"\n") if content else []

@@ -82,7 +82,7 @@ def containers(subjects: Sequence[Subject]) -> Check:
         shown = ", ".join(_shown_name(one) for one in unknown)
         text = f"made from a spec that is no longer recorded, so not compared: {shown}"
         return warn(name, text, f"hivectl update {' '.join(one.agent for one in unknown)}")
-    return ok(name, f"{len(subjects)} containers are as they were made")
+    return ok(name, f"all containers are as they were made ({len(subjects)})")
 
 
 def _shown_name(subject: Subject) -> str:

@@ -105,7 +105,7 @@ def uids(
         return fail(name, f"{', '.join(roots)} would run as root", f"hivectl rm {' '.join(roots)}")
     outside = [agent for agent, uid in owners.items() if not start <= uid < start + count]
     if outside:
-        text = f"{', '.join(outside)} have uids outside {shown}, where others may get them"
+        text = f"agents outside {shown}, where others may get their ids: {', '.join(outside)}"
         return warn(name, text, "set uids.start and uids.count so that they include them")
     if not is_wanted:
         return warn(name, f"{shown} are free but not reserved", "set uids.reserve = true")

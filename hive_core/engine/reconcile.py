@@ -231,13 +231,15 @@ class Reconciler:
             container_ids=frozenset(desired.containers),
         )
         self._tell_phase(previous.phase, phase)
-        for turn in news(previous.views, views, observed.busy):
+        records = {one.record.name: one.record for one in desired.agents}
+        frozen = frozenset(name for name, one in records.items() if one.quarantined_at is not None)
+        for turn in news(previous.views, views, observed.busy, frozen):
             self._events.add(turn.kind, turn.agent, turn.text)
         self._changes.review(
             Sighting(
                 at=observed.at,
                 began=began,
-                records={one.record.name: one.record for one in desired.agents},
+                records=records,
                 views=views,
                 busy=(observed.busy - holds.keys()) | {one.agent for one in decided.agents},
                 stuck={name: hold.reason for name, hold in holds.items() if hold.count >= _STUCK_AFTER},

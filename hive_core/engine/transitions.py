@@ -77,17 +77,18 @@ def news(
     previous: Mapping[AgentName, AgentView],
     views: Mapping[AgentName, AgentView],
     busy: frozenset[AgentName],
+    quarantined: frozenset[AgentName] = frozenset(),
 ) -> tuple[News, ...]:
     """Return what turned between two passes. An agent seen for the first time, or busy, has no turn yet."""
     return tuple(
         one
         for name, view in views.items()
         if name in previous and name not in busy
-        for one in _turns(previous[name], view)
+        for one in _turns(previous[name], view, is_quarantined=name in quarantined)
     )
 
 
-def _turns(before: AgentView, now: AgentView) -> Iterator[News]:
+def _turns(before: AgentView, now: AgentView, *, is_quarantined: bool) -> Iterator[News]:
     if now.degraded and now.fault != before.fault:
         yield News("degraded", now.name, now.fault)
     if before.degraded and not now.degraded:
@@ -96,7 +97,7 @@ def _turns(before: AgentView, now: AgentView) -> Iterator[News]:
         yield News("needs_update", now.name, f"an update would change: {', '.join(now.differing)}")
     if now.state is before.state:
         return
-    if now.state is AgentState.PAUSED:
+    if now.state is AgentState.PAUSED and not is_quarantined:
         yield News("paused", now.name, now.reason)
     if now.state is AgentState.CRASH_LOOPING:
         yield News("crash_looping", now.name, now.reason)

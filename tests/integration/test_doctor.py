@@ -44,7 +44,7 @@ def test_a_healthy_hive_fails_no_check_and_every_check_looked(bob: LiveHive) -> 
     assert _named(checks, "fail") == {}
     assert all(one["text"] for one in checks.values())
     assert all(one["hint"] for one in checks.values() if one["status"] != "ok")
-    assert checks["containers"]["text"] == "1 containers are as they were made"
+    assert checks["containers"]["text"] == "all containers are as they were made (1)"
     assert checks["mount namespace"]["status"] == "ok"
     assert checks["live grants"]["status"] == "ok"
 
@@ -156,6 +156,7 @@ def test_an_engine_that_is_away_is_said(make_hive: MakeHive) -> None:
     assert "does not answer" in failed["engine"]
 
 
+@pytest.mark.slow
 def test_fifty_agents_are_examined_in_time(make_hive: MakeHive) -> None:
     hive = make_hive().start().settle()
     names = [f"a{number}" for number in range(MANY)]
@@ -165,4 +166,5 @@ def test_fifty_agents_are_examined_in_time(make_hive: MakeHive) -> None:
     began = time.monotonic()
     checks = _examined(hive)
     assert time.monotonic() - began < LIMIT_S
-    assert checks["containers"]["text"] == f"{MANY} containers are as they were made"
+    print("TOOK", time.monotonic() - began)
+    assert checks["containers"]["text"] == f"all containers are as they were made ({MANY})"

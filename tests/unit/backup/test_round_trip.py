@@ -224,7 +224,7 @@ def test_meta_repos_and_audit_come_back(small: SmallHive) -> None:
     history = tree(here.data / "meta" / ".git")
     assert history == tree(small.data / "meta" / ".git")
     audit = Audit(AuditLog(here.data / "audit"), Clock())
-    assert audit.verify(small.audit.head).head.head.seq == small.audit.head.seq + 1
+    assert audit.verify(small.audit.head).head.seq == small.audit.head.seq + 1
     last = audit.records(-1, 1)[0]
     assert (last["operation"], last["caller"]) == ("restore", "uid 0")
 

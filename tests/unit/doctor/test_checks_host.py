@@ -84,7 +84,7 @@ def test_disk(spaces: list[Space], status: Finding, hint: str) -> None:
         ({}, True, False, FAIL, "/etc/subuid"),
         ({}, False, False, WARN, "not reserved"),
         ({BOB: 0, RUTH: START}, True, True, FAIL, "bob would run as root"),
-        ({BOB: START + COUNT}, True, True, WARN, "bob have uids outside"),
+        ({BOB: START + COUNT}, True, True, WARN, "get their ids: bob"),
         ({BOB: START - 1}, True, True, WARN, "outside"),
     ],
 )
