@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from hive_api.client import Absent, ApiError, Cut
+from hive_api.client import Absent, AdminClient, ApiError, ClientError, Cut
 from hive_api.errors import ErrorCode
 from hivectl.output import note
 from hivectl.session import Session
@@ -37,18 +37,27 @@ def ask(
         return client.send(method, path, query=query, body=body, timeout_s=timeout_s, key=key)
     except Cut:
         note("the connection to hived was cut; asking again, which does nothing twice")
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            return client.send(method, path, query=query, body=body, timeout_s=timeout_s, key=key)
-        except (Absent, ApiError) as fault:
-            if not is_restarting(fault) or time.monotonic() >= deadline:
-                raise
-            time.sleep(PAUSE_S)
+    _await_daemon(client)
+    return client.send(method, path, query=query, body=body, timeout_s=timeout_s, key=key)
 
 
 def is_restarting(fault: Exception) -> bool:
     """Whether an error is what a daemon that stops or is not back yet looks like."""
-    return isinstance(fault, (Absent, Cut)) or (
-        isinstance(fault, ApiError) and fault.code is ErrorCode.STOPPING
-    )
+    is_stopping = isinstance(fault, ApiError) and fault.code is ErrorCode.STOPPING
+    return is_stopping or isinstance(fault, (Absent, Cut))
+
+
+def _await_daemon(client: AdminClient) -> None:
+    """Return when the daemon answers and does not stop, or when a restart would be over.
+
+    Only then is a request worth its second try: one queued at a daemon that ends would be cut again.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        try:
+            if client.get("/v1/status")["phase"] != "stopping":
+                return
+        except ClientError as fault:
+            if not is_restarting(fault):
+                return
+        time.sleep(PAUSE_S)

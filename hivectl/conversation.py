@@ -7,6 +7,7 @@ thread receives; one other thread does all the sending, so that a signal handler
 from __future__ import annotations
 
 import json
+import logging
 import os
 import select
 import signal
@@ -32,14 +33,18 @@ STDIN, STDOUT, STDERR = 0, 1, 2
 _STOP, _RESIZED = b"s", b"r"
 _ERROR_STATUS = 400
 
+# Unhandled, the library's records of cut connections would reach stderr, with a traceback.
+logging.getLogger("websockets").addHandler(logging.NullHandler())
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to run, and whether it gets a terminal."""
+    """What to run, whether it gets a terminal, and whether in a container made for it."""
 
     name: str
     argv: tuple[str, ...]
     has_tty: bool
+    is_rescue: bool = False
 
 
 @contextmanager
@@ -77,6 +82,8 @@ def converse(connection: ClientConnection, request: Request, deliver: Callable[[
     """Run the command to its end and return its exit code; `deliver` gets each (channel, bytes)."""
     rows, columns = size()
     opening = {"argv": list(request.argv), "tty": request.has_tty, "rows": rows, "columns": columns}
+    if request.is_rescue:
+        opening["rescue"] = True
     with _lost_as_error():
         connection.send(json.dumps(opening))
     with _Sender(connection, watch_size=request.has_tty), _lost_as_error():

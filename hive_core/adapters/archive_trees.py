@@ -66,10 +66,10 @@ class TreeReader:
         """Yield an open regular file as a member."""
         yield from self._content(fd, os.fstat(fd), path)
 
-    def directory(self, path: str, mode: int) -> Iterator[bytes]:
+    def directory(self, path: str, mode: int, gid: int = 0) -> Iterator[bytes]:
         """Yield a directory of root's that is only there to hold others."""
         member = tarfile.TarInfo(path)
-        member.type, member.mode = tarfile.DIRTYPE, mode
+        member.type, member.mode, member.gid = tarfile.DIRTYPE, mode, gid
         yield from self._writer.header(member)
 
     def _entry(

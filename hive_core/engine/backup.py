@@ -118,7 +118,7 @@ class Backup:
         """Yield the repos that are whole: what is being made or thrown away has a dotted name."""
         if not _is_directory(data_fd, REPOS):
             return
-        yield from reader.directory(REPOS, 0o710)
+        yield from reader.directory(REPOS, 0o710, self._origin.git_gid)
         with opened(data_fd, REPOS) as repos_fd:
             for name in sorted(os.listdir(repos_fd)):
                 if name in (MARKER, RETIRED_REPOS) or (name.endswith(".git") and not name.startswith(".")):

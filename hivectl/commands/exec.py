@@ -35,8 +35,19 @@ def execute(context: typer.Context, name: Name, command: Command, tty: Tty = Fal
     run(session, name, tuple(command), tty=tty, raw=raw)
 
 
-def run(session: Session, name: str, argv: tuple[str, ...], *, tty: bool, raw: bool = False) -> None:
-    """Run a command in an agent's container and end this process with its code, or 125 if hive failed."""
+def run(
+    session: Session,
+    name: str,
+    argv: tuple[str, ...],
+    *,
+    tty: bool,
+    raw: bool = False,
+    rescue: bool = False,
+) -> None:
+    """Run a command in an agent's container and end this process with its code, or 125 if hive failed.
+
+    `rescue`: in a container like the agent's, made for it, in which its program does not run.
+    """
     session.failure_status = EXIT_EXEC_FAILED
     checked_name(name)
     from hivectl.conversation import Request, converse, dial
@@ -44,7 +55,7 @@ def run(session: Session, name: str, argv: tuple[str, ...], *, tty: bool, raw: b
 
     outlets = _Outlets(has_tty=tty, raw=raw)
     with dial(session.socket_path, name) as connection, raw_terminal() if tty else nullcontext():
-        status = converse(connection, Request(name, argv, tty), outlets.deliver)
+        status = converse(connection, Request(name, argv, tty, rescue), outlets.deliver)
         outlets.finish()
     raise typer.Exit(status)
 

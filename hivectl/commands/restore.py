@@ -48,7 +48,8 @@ class NeedsRoot(CommandError):
 def restore(context: typer.Context, file: File, settings: Settings = None, yes: Yes = False) -> None:
     """Restore a hive from a backup, while no daemon runs.
 
-    Needs root, and a data folder without a hive. The hive starts paused afterwards: look around, then hivectl resume.
+    Needs root, and a data folder without a hive. Afterwards the hive starts paused: look around, then hivectl
+    resume.
     """
     session = begin(context, f"restore from {file}")
     if not file.is_file():
@@ -88,7 +89,7 @@ def _hived() -> str:
 def _consequences(file: Path) -> list[str]:
     return [
         f"restore {file} will",
-        "  make its agents, config, roster, state and history in the data folder, which must have no hive yet",
+        "  make its agents, with config, state and history, in the data folder, which must have no hive yet",
         "  leave the hive paused when it is started next",
     ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Annotated
 
 import typer
 
@@ -16,7 +17,13 @@ from hivectl.session import begin
 LOGIN_SHELL = ("/bin/sh", "-c", "command -v bash >/dev/null && exec bash -l || exec sh -l")
 
 
-def shell(context: typer.Context, name: Name) -> None:
+Rescue = Annotated[
+    bool,
+    typer.Option("--rescue", help="For an agent that does not run: the same container without its program."),
+]
+
+
+def shell(context: typer.Context, name: Name, rescue: Rescue = False) -> None:
     """Open a shell in an agent's container.
 
     It begins in /state, as the agent's own user. The same as hivectl exec -t NAME -- with a login shell.
@@ -25,4 +32,4 @@ def shell(context: typer.Context, name: Name) -> None:
     if not (sys.stdin.isatty() and os.isatty(sys.stdout.fileno())):
         hint = f"for a command without one: hivectl exec {name} -- CMD"
         raise UsageError("a shell needs a terminal, and here is none", hint)
-    run(session, name, LOGIN_SHELL, tty=True)
+    run(session, name, LOGIN_SHELL, tty=True, rescue=rescue)

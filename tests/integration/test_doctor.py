@@ -166,5 +166,4 @@ def test_fifty_agents_are_examined_in_time(make_hive: MakeHive) -> None:
     began = time.monotonic()
     checks = _examined(hive)
     assert time.monotonic() - began < LIMIT_S
-    print("TOOK", time.monotonic() - began)
     assert checks["containers"]["text"] == f"all containers are as they were made ({MANY})"

@@ -124,7 +124,7 @@ def test_reading_and_verifying_go_on_while_segments_come_and_go(directory: Path)
     readers = [threading.Thread(target=read) for _ in range(2)]
     for reader in readers:
         reader.start()
-    for number in range(60):
+    for number in range(20):
         log.append({"target": f"agent-{number}"})
     is_over.set()
     for reader in readers:

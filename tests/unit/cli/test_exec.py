@@ -272,6 +272,12 @@ def test_a_shell_is_one_on_the_terminal() -> None:
     assert server.openings[0] == {"argv": list(LOGIN_SHELL), "tty": True, "rows": 40, "columns": 120}
 
 
+def test_a_rescue_is_asked_for() -> None:
+    with serving(ends(b"$ ")) as (server, hivectl):
+        assert hivectl.on_terminal("shell", "bob", "--rescue").status == 0
+    assert server.openings[0]["rescue"] is True
+
+
 @pytest.mark.parametrize("installed", [("sh",), ("sh", "bash")], ids=" ".join)
 def test_a_login_shell_is_bash_where_there_is_one(tmp_path: Path, installed: tuple[str, ...]) -> None:
     for word in installed:
