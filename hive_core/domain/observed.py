@@ -117,13 +117,18 @@ Known: TypeAlias = T | Unknown
 
 @dataclass(frozen=True, slots=True)
 class OurContainer:
-    """A container that is ours by label and by record."""
+    """A container that is ours by label and by record.
+
+    `detail` is None when the engine did not answer for it. `stuck` is a sentence when nothing can be made of
+    it although the engine answers for others.
+    """
 
     agent: AgentName
     incarnation: str
     spec_label: str
     listed: ListedContainer
     detail: ContainerDetail | None
+    stuck: str = ""
 
     @property
     def id(self) -> str:

@@ -19,7 +19,6 @@ from hive_core.domain.agents import AgentRecord, ContainerRecord
 from hive_core.domain.errors import EngineRefused, EngineUnavailable, InvalidName
 from hive_core.domain.names import AgentName, parse_name
 from hive_core.domain.observed import (
-    ContainerDetail,
     Containers,
     EngineState,
     ForeignContainer,
@@ -34,12 +33,14 @@ from hive_core.domain.ports import Engine
 from hive_core.domain.roster import Shape
 from hive_core.domain.spec import LABEL_AGENT, LABEL_CREATE, LABEL_INCARNATION, LABEL_SPEC
 from hive_core.engine.config import ConfigSource
+from hive_core.engine.details import Details, Patience
 from hive_core.engine.disk import DiskFacts
 from hive_core.engine.facts import first_edges, published_roster
 from hive_core.planning.desired import CrashPolicy, Declared, DesiredState
 from hive_core.settings import Settings
 
-_YOUNG_S = 120.0
+STUCK_REMOVAL = "the engine does not finish removing its container; a restart of the engine often helps"
+_REMOVAL_LIMIT_S = 60.0
 
 
 class Observer:
@@ -69,18 +70,17 @@ class Observer:
         self._disk = disk
         self._clock = clock
         self._lock = threading.Lock()
-        self._details: dict[str, ContainerDetail] = {}
+        self._details = Details(engine, clock)
+        self._removing_since: dict[str, float] = {}
         self.engine_is_hung = False
 
     def forget(self, container_id: str) -> None:
         """Inspect a container again at the next look: something happened to it."""
-        with self._lock:
-            self._details.pop(container_id, None)
+        self._details.forget(container_id)
 
     def forget_all(self) -> None:
         """Inspect every container again: events may have been lost."""
-        with self._lock:
-            self._details.clear()
+        self._details.forget_all()
 
     def observe(self, busy: frozenset[AgentName]) -> tuple[DesiredState, Observed]:
         """Return the desired and the observed state as they are now."""
@@ -109,6 +109,7 @@ class Observer:
         records = self._store.containers()
         by_id = {one.id: one for one in records if one.id is not None}
         by_nonce = {one.nonce: one for one in records}
+        patience = Patience()
         ours: list[OurContainer] = []
         foreign: list[ForeignContainer] = []
         for one in listed:
@@ -116,7 +117,7 @@ class Observer:
             if record is None or one.labels.get(LABEL_INCARNATION) != record.incarnation:
                 foreign.append(ForeignContainer(one.id, one.name, one.labels.get(LABEL_AGENT, "")))
                 continue
-            found = self._our(one, record)
+            found = self._our(one, record, patience)
             if found is not None:
                 ours.append(found)
         self._forget_unlisted(listed)
@@ -130,44 +131,35 @@ class Observer:
         self._store.confirm_create(record.nonce, one.id)
         return record
 
-    def _our(self, one: ListedContainer, record: ContainerRecord) -> OurContainer | None:
+    def _our(self, one: ListedContainer, record: ContainerRecord, patience: Patience) -> OurContainer | None:
         try:
             agent = parse_name(one.labels.get(LABEL_AGENT))
         except InvalidName:
             agent = record.agent
-        detail = self._detail(one)
+        detail = self._details.of(one, patience)
         if detail is None:
             return None
-        return OurContainer(agent, record.incarnation, one.labels.get(LABEL_SPEC, ""), one, detail)
+        label = one.labels.get(LABEL_SPEC, "")
+        if isinstance(detail, Unknown):
+            return OurContainer(agent, record.incarnation, label, one, None, detail.reason)
+        return OurContainer(agent, record.incarnation, label, one, detail, self._stuck_removal(one))
 
-    def _detail(self, one: ListedContainer) -> ContainerDetail | None:
-        """Return the detail, from memory while the list does not contradict it; None when it is gone."""
+    def _stuck_removal(self, one: ListedContainer) -> str:
+        """Return the sentence for a removal that the engine does not finish, else nothing."""
+        now = self._clock.monotonic()
         with self._lock:
-            known = self._details.get(one.id)
-        if known is not None and known.state is one.state and not self._is_contradicted(one, known):
-            return known
-        try:
-            detail = self._engine.inspect(one.id)
-        except EngineRefused as fault:
-            if fault.is_gone:
-                return None
-            raise
-        with self._lock:
-            self._details[one.id] = detail
-        return detail
-
-    def _is_contradicted(self, one: ListedContainer, known: ContainerDetail) -> bool:
-        """Whether the list speaks of seconds where the remembered run or end is minutes old."""
-        since = known.started_at if one.state is EngineState.RUNNING else known.finished_at
-        if since is None or "second" not in one.status:
-            return False
-        return (self._clock.now() - since).total_seconds() > _YOUNG_S
+            if one.state is not EngineState.REMOVING:
+                self._removing_since.pop(one.id, None)
+                return ""
+            since = self._removing_since.setdefault(one.id, now)
+        return STUCK_REMOVAL if now - since >= _REMOVAL_LIMIT_S else ""
 
     def _forget_unlisted(self, listed: tuple[ListedContainer, ...]) -> None:
-        alive = {one.id for one in listed}
+        alive = frozenset(one.id for one in listed)
+        self._details.keep_only(alive)
         with self._lock:
-            for container_id in self._details.keys() - alive:
-                del self._details[container_id]
+            for container_id in self._removing_since.keys() - alive:
+                del self._removing_since[container_id]
 
     # ---- what hive wants -----------------------------------------------------------------------------------
 

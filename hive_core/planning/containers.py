@@ -31,6 +31,7 @@ from hive_core.planning.crashes import classify_exit, crash_state
 from hive_core.planning.desired import DesiredState
 from hive_core.planning.probation import FIRST_LOOK, PROBATION, failure, proves_itself_at
 
+_SILENT = "the engine does not tell of its container"
 _DOWN = (EngineState.CREATED, EngineState.EXITED, EngineState.DEAD)
 
 
@@ -143,7 +144,8 @@ def _take_down(case: Case, container: OurContainer, grace_s: int, reason: str) -
 
 
 def _removing(case: Case) -> Cell:
-    return Cell((), AgentState.REMOVING, "the engine is removing its container")
+    stuck = case.container.stuck if case.container is not None else ""
+    return Cell((), AgentState.REMOVING, stuck or "the engine is removing its container")
 
 
 def _clear(case: Case, reason: str) -> tuple[Action, ...]:
@@ -209,6 +211,8 @@ def _undisturbed(case: Case, container: OurContainer) -> Cell:
 
 def _up(case: Case, container: OurContainer) -> Cell:
     """A container that runs: nothing to do, except to end a probation that was passed."""
+    if container.detail is None:
+        return Cell((), AgentState.UNKNOWN, f"{container.stuck or _SILENT}; it is left alone")
     reason, cleared = _why_running(case), _clear(case, "done")
     proves_at = proves_itself_at(case.record, container)
     if proves_at is None:

@@ -227,6 +227,8 @@ def _container_problems(declared: Declared, own: tuple[OurContainer, ...]) -> li
                 f"the container of {name} was renamed to {one.listed.name}; update makes it {expected} again"
             )
             found.append(Problem("renamed_container", text, name))
+        if one.stuck:
+            found.append(Problem("stuck_container", f"{name} ({one.id[:12]}): {one.stuck}", name))
         if one.detail is not None and one.detail.restart_policy not in ("", "no"):
             text = f"somebody gave the container of {name} the restart policy {one.detail.restart_policy}"
             found.append(Problem("foreign_restart_policy", f"{text}; update takes it away", name))
