@@ -61,6 +61,7 @@ from hive_core.engine.facts import (
     reserved_uids,
     roster_shape,
 )
+from hive_core.engine.first_start import refuse_lost_store
 from hive_core.engine.hive import Hive
 from hive_core.engine.lifecycle import Lifecycle
 from hive_core.engine.observe import Observer
@@ -93,6 +94,11 @@ class Places:
     def admin_socket(self) -> Path:
         """Where operators connect."""
         return self.run / "admin.sock"
+
+    @property
+    def store(self) -> Path:
+        """What hive remembers."""
+        return self.data / "hive.db"
 
     @property
     def roster(self) -> Path:
@@ -175,6 +181,7 @@ def _run(settings: Settings, command: str) -> None:
     make_dir(places.run, mode=0o755)
     with _lock(places.data / "lock"):
         refuse_half_restored(places.data)
+        refuse_lost_store(places.store, places.data / "agents")
         if command == "down":
             _take_down(settings, places)
         else:
@@ -484,7 +491,7 @@ class Assembly:
 def _assembled(settings: Settings, places: Places) -> Iterator[Assembly]:
     """Open the hive's store and hand out its parts, with the host made ready for them."""
     accounts = _accounts(settings)
-    store = Store(places.data / "hive.db")
+    store = Store(places.store)
     try:
         is_new = claim_hive_id(store, settings.hive.id)
         _reserve_uids(settings, store)

@@ -13,7 +13,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from hive_core.adapters.clock import Clock
 from hive_core.adapters.journal import Journal
@@ -225,7 +225,8 @@ def _judge(part: Part, seen: Sighting, is_late: bool) -> Part:
 
 
 def _is_fresh(view: AgentView, at: datetime) -> bool:
-    return view.started_at is not None and at - view.started_at < FIRST_LOOK
+    """Whether it runs for too short a time to tell; never if the clock was set back since its start."""
+    return view.started_at is not None and timedelta() <= at - view.started_at < FIRST_LOOK
 
 
 def _judge_running(part: Part, view: AgentView, record: AgentRecord, word: str, at: datetime) -> Part:

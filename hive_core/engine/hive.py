@@ -164,8 +164,10 @@ class Hive:
         if (paused_by(self._store) is not None) is is_paused:
             return
         remember_paused(self._store, by if is_paused else None)
-        word = "paused" if is_paused else "resumed"
-        self.events.add(f"automation_{word}", None, f"automation was {word} by {by}")
+        if is_paused:
+            self.events.add("automation_paused", None, f"automation was switched off by {by}")
+        else:
+            self.events.add("automation_resumed", None, f"automation was switched on again by {by}")
         self._reconciler.wake()
 
     def logs(self, untrusted_name: object, tail: int, follow: bool) -> Iterator[bytes]:

@@ -29,6 +29,7 @@ from hive_core.adapters.store import Store
 from hive_core.domain.errors import Conflict, HiveError, owned
 from hive_core.engine.audit import Audit
 from hive_core.engine.backup import Origin
+from hive_core.engine.event_log import EventLog
 from hive_core.engine.facts import claim_hive_id, forget_uids, published_roster, remember_paused
 from hive_core.engine.publish import FILE_NAME
 
@@ -219,7 +220,8 @@ def _settle(archive: Archive, manifest: _Manifest, staging: Path, here: Origin, 
         move_specs(store, {manifest.data: str(here.data), manifest.run: str(here.run)})
         forget_uids(store)
         remember_paused(store, _BY)
-        store.add_event(now, "restored", None, f"restored from a backup of {manifest.made_at}; paused", {})
+        events = EventLog(store, clock)
+        events.add("restored", None, f"restored from a backup of {manifest.made_at}; automation is paused")
         agents = live_agents(store)
         if not manifest.with_state:
             forget_evidence(store)

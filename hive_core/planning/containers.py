@@ -268,11 +268,10 @@ def _wish(case: Case, container: OurContainer) -> Cell | None:
         return Cell((), AgentState.UNKNOWN, f"{intent.kind} waits for what the engine says of its container")
     match intent.kind:
         case IntentKind.UPDATE:
-            if container.detail.created_at > intent.at:
-                return None
-            return _replace(case, container, intent)
+            is_done = _is_since(intent, container.detail.created_at, case.now)
+            return None if is_done else _replace(case, container, intent)
         case IntentKind.RESTART:
-            is_done = container.detail.started_at is not None and container.detail.started_at > intent.at
+            is_done = _is_since(intent, container.detail.started_at, case.now)
             return None if is_done else _restart(case, container, intent)
         case IntentKind.UNPAUSE if container.state is EngineState.PAUSED:
             resume = Unpause(case.record.name, container.id, "start requested")
@@ -280,6 +279,13 @@ def _wish(case: Case, container: OurContainer) -> Cell | None:
         case IntentKind.UNPAUSE | IntentKind.STOP | IntentKind.REMOVE:
             return None
     assert_never(intent.kind)
+
+
+def _is_since(intent: Intent, done_at: datetime | None, now: datetime) -> bool:
+    """Whether something was done after the wish for it. What lies in the future was done before the clock was
+    set back, and shows nothing.
+    """
+    return done_at is not None and intent.at < done_at <= now
 
 
 def _replace(case: Case, container: OurContainer, intent: Intent) -> Cell:

@@ -149,4 +149,9 @@ def _cells(record: dict[str, Any]) -> list[str]:
 
 def _more(record: dict[str, Any]) -> str:
     hidden = _OWN_COLUMN | _FOR_PROGRAMS
-    return ", ".join(f"{key} {value}" for key, value in record.items() if key not in hidden)
+    told = {key: value for key, value in record.items() if key not in hidden}
+    return ", ".join(f"{key} {_as_json(value)}" for key, value in told.items())
+
+
+def _as_json(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -87,13 +87,13 @@ def test_explain_of_an_unknown_operation_is_no_denial(admin: StubAdmin, hivectl:
 def test_the_audit_is_a_table_with_its_head(admin: StubAdmin, hivectl: CommandLine) -> None:
     records = [
         record(1),
-        record(2, outcome="refused", code="conflict", target=None, caller="uid 7\x1b[2J"),
+        record(2, outcome="refused", code="conflict", state=True, target=None, caller="uid 7\x1b[2J"),
     ]
     admin.on("GET", "/v1/audit", {"records": records, "head": HEAD})
     lines = hivectl.run("audit", "--limit", "7").stdout.decode().splitlines()
     assert lines[0].split() == ["WHEN", "CALLER", "OPERATION", "TARGET", "OUTCOME", "MORE"]
     assert lines[1].split()[-5:] == ["uid", "0", "start", "bob", "asked"]
-    assert lines[2].endswith("uid 7\\x1b[2J   start       -        refused   code conflict")
+    assert lines[2].endswith("uid 7\\x1b[2J   start       -        refused   code conflict, state true")
     assert lines[-1] == f"head {HEAD}"
     assert json.loads(hivectl.run("audit", "-o", "json").stdout) == records
     assert [request.query for request in admin.requests] == [{"limit": "7"}, {"limit": "50"}]

@@ -42,7 +42,7 @@ def test_every_mutation_an_agent_may_ask_for_names_a_target() -> None:
 
 def test_reads_are_marked_as_reads() -> None:
     reads = {
-        "audit", "changes", "doctor", "events", "explain", "get_logs", "list_containers", "names", "roster",
-        "show", "status", "why",
+        "audit", "backup", "changes", "doctor", "events", "explain", "get_logs", "list_containers", "names",
+        "roster", "show", "status", "why",
     }  # fmt: skip
     assert _those(mutates=False) == reads

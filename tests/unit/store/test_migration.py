@@ -31,7 +31,7 @@ def _stamp(seconds: float) -> str:
 
 
 def _of_version(path: Path, version: int) -> None:
-    """Make a store as the hive of an earlier version left it: one agent that has lived, one that has ended."""
+    """Make a store as the hive of an earlier version left it."""
     spent = spec("bob")
     with closing(sqlite3.connect(path, isolation_level=None)) as raw:
         raw.execute("PRAGMA journal_mode=WAL")
