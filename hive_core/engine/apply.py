@@ -21,7 +21,7 @@ from hive_core.adapters.files import check_source
 from hive_core.adapters.repos import ConfigRepos
 from hive_core.adapters.run_dirs import RunDirs
 from hive_core.adapters.store import Store
-from hive_core.domain.agents import AgentRecord, Desired, ExitKind, ExitRecord, IntentKind
+from hive_core.domain.agents import AgentRecord, Desired, ExitKind, ExitRecord, Intent, IntentKind
 from hive_core.domain.changes import ROLLED_BACK
 from hive_core.domain.errors import (
     Conflict,
@@ -360,10 +360,14 @@ class Applier:
         return differing_fields(record.previous, record.applied) if is_previous else ()
 
     def _roll_back(self, action: RollBack, run: _Run) -> None:
+        """Apply the earlier spec as an update would: should the daemon be killed before its container is
+        made, the wish says that the one that failed is not to be started again.
+        """
         now = self._clock.now()
+        wish = Intent(IntentKind.UPDATE, now, self._settings.container.stop_grace_s)
         with self._store.transaction():
             self._store.set_applied(action.incarnation, action.spec)
-            self._store.set_desired(action.incarnation, Desired.RUNNING, action.reason, crashes_reset_at=now)
+            self._store.set_desired(action.incarnation, Desired.RUNNING, action.reason, wish, now)
         run.word = f"{ROLLED_BACK} {action.reason}"
         self._events.add("rolled_back", action.agent, action.reason, commit=action.spec.commit)
 

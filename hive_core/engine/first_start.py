@@ -13,17 +13,18 @@ from pathlib import Path
 from hive_core.adapters.agent_dirs import RETIRED
 from hive_core.domain.errors import StoreUnusable
 
+_HEADER_BYTES = 100  # of an SQLite file; shorter ones may be taken for new ones
 _WAY_OUT = (
-    "put the store back, or restore a backup into an empty data directory; to begin anew with the config repos "
-    "alone, remove this hive's containers and move agents/ aside"
+    "put the store back, or restore a backup into an empty data directory; to begin anew with the config "
+    "repos alone, remove this hive's containers and move agents/ aside"
 )
 
 
 def refuse_lost_store(store: Path, agents: Path) -> None:
-    """Raise StoreUnusable when there is no store, or an empty one, beside the directories of agents."""
+    """Raise StoreUnusable when there is no store, or nothing in it, beside the directories of agents."""
     is_missing = not os.path.lexists(store)
-    if not is_missing and store.lstat().st_size > 0:
-        return
+    if not is_missing and store.lstat().st_size >= _HEADER_BYTES:
+        return  # what is in it is for the store to judge
     if _names(agents) - {RETIRED} or _names(agents / RETIRED):
         what = "missing" if is_missing else "empty"
         raise StoreUnusable(f"the store {store} is {what}, yet there are agents in {agents}", _WAY_OUT)

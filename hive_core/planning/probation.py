@@ -14,7 +14,7 @@ from hive_core.domain.observed import EngineState, OurContainer
 
 PROBATION = timedelta(seconds=10)
 # A program that cannot work at all mostly says so within this: an update is not called done before.
-FIRST_LOOK = timedelta(seconds=1)
+FIRST_LOOK = timedelta(seconds=2)
 
 
 def failure(

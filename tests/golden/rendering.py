@@ -49,7 +49,10 @@ def _inputs(desired: DesiredState, observed: Observed) -> Iterator[str]:
         intent = f" + {record.intent.kind.value}" if record.intent else ""
         parent = f" below {record.parent}" if record.parent else ""
         ends = f", {len(record.exits)} ends recorded" if record.exits else ""
-        yield f"  agent {record.name}{parent}: {record.desired.value}{intent}{ends}"
+        frozen = ", in quarantine" if record.quarantined_at is not None else ""
+        before = f", commit {record.previous.commit[:7]} to go back to" if record.previous is not None else ""
+        over = f", disk: {desired.over_budget[record.name]}" if record.name in desired.over_budget else ""
+        yield f"  agent {record.name}{parent}: {record.desired.value}{intent}{ends}{frozen}{before}{over}"
     if isinstance(observed.containers, Unknown):
         yield f"  containers: unknown, {observed.containers.reason}"
     else:

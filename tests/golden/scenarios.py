@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from hive_core.domain.agents import Desired, ExitKind, IntentKind, Outage
+from hive_core.domain.agents import AgentRecord, Desired, ExitKind, IntentKind, Outage
 from hive_core.domain.observed import EngineState, ForeignContainer, Observed, Unknown
 from hive_core.domain.roster import Absent, Shape, Unreadable
 from hive_core.planning.desired import Declared, DesiredState
@@ -165,6 +166,50 @@ def _busy() -> Scenario:
     return "alice is being worked on.", wanted, observed(wanted, container(RUTH), busy=["alice"])
 
 
+def _quarantine() -> Scenario:
+    ruth, alice, bob = (replace(one, quarantined_at=ago(5)) for one in HIVE)
+    ended = container(bob, EngineState.EXITED, started_at=ago(60), finished_at=ago(2), exit_code=1)
+    wanted = desired_state(ruth, alice, bob, journalled=[journal(ended)])
+    seen = observed(wanted, container(ruth), container(alice, EngineState.PAUSED), ended)
+    return "A hive in quarantine: one to be frozen, one frozen, one that has ended since.", wanted, seen
+
+
+def _disk_full() -> Scenario:
+    down = container(BOB, EngineState.EXITED, finished_at=ago(30), exit_code=143)
+    excess = {ALICE.name: "12288 MiB of 10240 MiB are used", BOB.name: "1000001 of 1000000 files are used"}
+    wanted = replace(desired_state(*HIVE, journalled=[journal(down, ago(40))]), over_budget=excess)
+    seen = observed(wanted, container(RUTH), container(ALICE), down)
+    return "alice and bob hold more than they may; bob is down for it already.", wanted, seen
+
+
+def _updated(name: str, updated_s: float) -> AgentRecord:
+    return replace(agent(name, reset_at=ago(updated_s)), previous=spec(name, commit="d" * 40))
+
+
+def _probation() -> Scenario:
+    fresh, young, proved, stopped = (_updated(one, 100) for one in ("fresh", "young", "proved", "stopped"))
+    stopped = replace(stopped, desired=Desired.STOPPED)
+    wanted = desired_state(fresh, young, proved, stopped)
+    seen = observed(
+        wanted,
+        container(fresh, started_at=ago(0.4)),
+        container(young, started_at=ago(4)),
+        container(proved, started_at=ago(11)),
+        container(stopped, EngineState.CREATED),
+    )
+    return "Updates before their first look, after it, proved, and not started yet.", wanted, seen
+
+
+def _update_failed() -> Scenario:
+    failed, unmade, earlier = (_updated(one, 60) for one in ("failed", "unmade", "earlier"))
+    unmade = replace(unmade, exits=(crash(ago(5), kind=ExitKind.START_FAILED, of="none"),))
+    ended = container(failed, EngineState.EXITED, started_at=ago(4), finished_at=ago(3), exit_code=1)
+    long_run = container(earlier, EngineState.EXITED, started_at=ago(50), finished_at=ago(1), exit_code=1)
+    wanted = desired_state(failed, unmade, earlier, journalled=[journal(ended), journal(long_run)])
+    seen = observed(wanted, ended, long_run)
+    return "An update that ends at once, one that cannot be made, one that ran a while.", wanted, seen
+
+
 SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "settled": _settled,
     "first-start": _first_start,
@@ -181,4 +226,8 @@ SCENARIOS: dict[str, Callable[[], Scenario]] = {
     "repos-unknown": _repos_unknown,
     "engine-unknown": _engine_unknown,
     "busy": _busy,
+    "quarantine": _quarantine,
+    "disk-full": _disk_full,
+    "probation": _probation,
+    "update-failed": _update_failed,
 }

@@ -104,10 +104,10 @@ def test_sigterm_ends_it_in_time_whatever_hangs_on_it(make_hive: MakeHive) -> No
     lives = hive.lives()
     after = hive.last_seq()
     clients = [
-        _client(hive, "events", "-f"),
-        _client(hive, "ps", "-w"),
         _client(hive, "logs", "-f", "bob"),
         _client(hive, "exec", "bob", "--", "sh", "-c", "touch /state/mark; sleep 500"),
+        _client(hive, "events", "-f"),
+        _client(hive, "ps", "-w"),
     ]
     mark = hive.data / "agents" / "bob" / "state" / "mark"
     try:
@@ -123,7 +123,8 @@ def test_sigterm_ends_it_in_time_whatever_hangs_on_it(make_hive: MakeHive) -> No
             )
             took_s = hive.terminate()
         assert took_s < LIMIT_S
-        for client in clients:
+        # What follows one agent's stream ends with it; what follows the hive waits for the next daemon.
+        for client in clients[:2]:
             assert client.wait(10) != 0
     finally:
         for client in clients:

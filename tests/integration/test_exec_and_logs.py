@@ -18,6 +18,8 @@ pytestmark = pytest.mark.integration
 
 # What an agent might print to drive the operator's terminal: clear, title, link, clipboard, NUL, bad UTF-8.
 NASTY = rb"A\033[2J\033]0;pwned\007\033]8;;http://x\033\\\033]52;c;cHduZWQ=\007\000\377\302\233mB"
+# Older engines tell a terminal its size only after its command has begun.
+AWAIT_SIZE = 'until [ "$(stty size)" != "0 0" ]; do :; done'
 ESCAPES = (b"\x1b", b"\x9b", b"\x07", b"\x00", b"\xff")
 
 
@@ -85,7 +87,9 @@ def test_exec_is_in_the_events(bob: LiveHive) -> None:
 
 
 def test_exec_with_a_terminal_knows_its_size(bob: LiveHive) -> None:
-    status, screen = on_terminal(bob, "exec", "-t", "bob", "--", "sh", "-c", "stty size; tty; exit 9")
+    status, screen = on_terminal(
+        bob, "exec", "-t", "bob", "--", "sh", "-c", f"{AWAIT_SIZE}; stty size; tty; exit 9"
+    )
     assert status == 9
     assert b"33 111" in screen
     assert b"/dev/pts/" in screen

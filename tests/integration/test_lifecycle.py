@@ -23,7 +23,7 @@ SHOW = ROW | {
     "main_commit", "spec", "limits", "network", "differing", "degraded_reason", "exits", "container_name",
     "desired_reason",
 }  # fmt: skip
-CHANGE = {"id", "kind", "state", "agents", "started_at", "finished_at", "error"}
+CHANGE = {"id", "kind", "state", "agents", "steps", "started_at", "finished_at", "error"}
 
 
 @pytest.fixture

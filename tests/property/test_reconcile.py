@@ -3,11 +3,24 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hive_core.domain.agents import Desired
+from hive_core.domain.agents import AgentRecord, Desired, IntentKind
 from hive_core.domain.observed import EngineState, Unknown
 from hive_core.domain.roster import Absent, Unreadable
-from hive_core.domain.spec import LABEL_INCARNATION
-from hive_core.planning.actions import Adopt, Create, Pause, Plan, Remove, Retire, Start, Stop, Unpause
+from hive_core.domain.spec import LABEL_INCARNATION, LABEL_SPEC
+from hive_core.planning.actions import (
+    Adopt,
+    Approve,
+    Create,
+    Pause,
+    Plan,
+    RecordExit,
+    Remove,
+    Retire,
+    RollBack,
+    Start,
+    Stop,
+    Unpause,
+)
 from hive_core.planning.plan import plan
 from tests.property.strategies import Kind, hives, world_of
 from tests.property.world import World
@@ -32,7 +45,7 @@ def test_a_settled_hive_plans_nothing(kinds: tuple[Kind, ...]) -> None:
 
 @given(hives())
 def test_who_is_to_run_runs_and_who_is_to_be_down_is_down(kinds: tuple[Kind, ...]) -> None:
-    """Except what somebody paused by hand, and what the engine says it is restarting."""
+    """Except what somebody paused by hand, what the engine says it is restarting, and what is kept down."""
     world = world_of(kinds)
     world.settle()
     for record in world.store.agents():
@@ -41,7 +54,12 @@ def test_who_is_to_run_runs_and_who_is_to_be_down_is_down(kinds: tuple[Kind, ...
             for one in world.engine.containers()
             if one.labels.get(LABEL_INCARNATION) == record.incarnation
         }
+        if record.quarantined_at is not None:
+            assert EngineState.RUNNING not in states
+            continue
         match record.desired:
+            case Desired.RUNNING if record.name in world.over_budget:
+                assert states <= set(_DOWN)
             case Desired.RUNNING:
                 assert states <= {EngineState.RUNNING, EngineState.PAUSED, EngineState.RESTARTING}
                 assert len(states) == 1
@@ -49,6 +67,52 @@ def test_who_is_to_run_runs_and_who_is_to_be_down_is_down(kinds: tuple[Kind, ...
                 assert states <= set(_DOWN)
             case Desired.UNSPAWNED:
                 assert not states
+
+
+@given(hives(), st.lists(st.integers(1, 6), max_size=3))
+def test_who_is_in_quarantine_is_frozen_and_nothing_else(kinds: tuple[Kind, ...], crashes: list[int]) -> None:
+    """Except that it may be removed, by wish or by taking its repo away while it is down."""
+    world = world_of(kinds)
+    kept = {
+        one.name
+        for one in world.store.agents()
+        if one.quarantined_at is not None and one.name in world.repos and not _is_leaving(one)
+    }
+    lives = {one.incarnation for one in world.store.agents() if one.name in kept}
+    before = {one.id for one in world.engine.containers()}
+    for limit in [*crashes, *[None] * 3]:
+        decided = world.plan()
+        assert {type(one) for one in decided.actions if one.agent in kept} <= {Pause, RecordExit}
+        world.carry_out(decided, limit)
+    own = {one.id for one in world.engine.containers() if one.labels.get(LABEL_INCARNATION) in lives}
+    assert own <= before
+    assert not own & (world.starts.keys() | world.stops.keys())
+
+
+def _is_leaving(record: AgentRecord) -> bool:
+    return record.intent is not None and record.intent.kind is IntentKind.REMOVE
+
+
+@given(hives())
+def test_a_spec_on_probation_is_judged_once(kinds: tuple[Kind, ...]) -> None:
+    """Kept or taken back; what runs for good has nothing to go back to any more."""
+    world = world_of(kinds)
+    judged: list[str] = []
+    for _ in range(12):
+        decided = world.plan()
+        if decided.is_settled:
+            world.stays_up()
+        judged += [one.agent for one in decided.actions if isinstance(one, Approve | RollBack)]
+        world.carry_out(decided)
+        world.finish_removals()
+    assert len(judged) == len(set(judged))
+    for record in world.store.agents():
+        runs = [
+            one.labels[LABEL_SPEC]
+            for one in world.engine.containers()
+            if one.labels.get(LABEL_INCARNATION) == record.incarnation and one.state is EngineState.RUNNING
+        ]
+        assert record.previous is None or record.applied_hash not in runs
 
 
 def _addressed(decided: Plan) -> set[str]:
@@ -135,6 +199,18 @@ def test_a_daemon_killed_at_any_step_comes_to_the_same_end(
     killed.settle()
     assert killed.outcome() == undisturbed.outcome()
     assert killed.file == undisturbed.file
+
+
+@given(st.sampled_from([EngineState.EXITED, EngineState.DEAD]), st.integers(1, 12))
+def test_a_daemon_killed_on_the_way_back_from_an_update_does_not_start_what_failed(
+    state: EngineState, crash_after: int
+) -> None:
+    failing = (Kind(Desired.RUNNING, None, state, None, True, has_previous=True),)
+    undisturbed, killed = world_of(failing), world_of(failing)
+    undisturbed.settle()
+    killed.carry_out(killed.plan(), crash_after)
+    killed.settle()
+    assert killed.outcome() == undisturbed.outcome()
 
 
 @given(hives(), st.integers(1, 9))

@@ -74,6 +74,7 @@ class World:
         self.repos: set[AgentName] = set()
         self.file: bytes | None = None
         self.published: bytes | None = None
+        self.over_budget: set[AgentName] = set()
         self.stops: Counter[str] = Counter()
         self.starts: Counter[str] = Counter()
         self._lives = 0
@@ -109,6 +110,12 @@ class World:
         at = self._tick()
         reset_at = at if kind is IntentKind.UPDATE else None
         self.store.set_desired(record.incarnation, desired, kind.value, Intent(kind, at, GRACE_S), reset_at)
+
+    def put_on_probation(self, record: AgentRecord) -> None:
+        """Have the agent just updated: what ran before is another commit."""
+        before = replace(self._spec(record.name), commit="d" * 40)
+        self.store.set_applied(record.incarnation, self._spec(record.name), before)
+        self.store.set_desired(record.incarnation, record.desired, "updated", None, self._tick())
 
     def bring(self, record: AgentRecord, state: EngineState) -> str:
         """Have the agent's container in a state, as hive left it or as somebody made it."""
@@ -157,7 +164,7 @@ class World:
             boot_at=BOOT,
             grace_s=GRACE_S,
             crashes=CrashPolicy(),
-            over_budget={},
+            over_budget=dict.fromkeys(self.over_budget, "too much"),
         )
 
     def observed(
@@ -303,10 +310,10 @@ class World:
                 self.repos.discard(action.agent)
                 self.store.end_agent(action.incarnation, self._tick(), is_purged=action.purge)
             case RollBack():
+                at = self._tick()
                 self.store.set_applied(action.incarnation, action.spec)
-                self.store.set_desired(
-                    action.incarnation, Desired.RUNNING, action.reason, crashes_reset_at=self._tick()
-                )
+                wish = Intent(IntentKind.UPDATE, at, GRACE_S)
+                self.store.set_desired(action.incarnation, Desired.RUNNING, action.reason, wish, at)
             case Approve():
                 self.store.forget_previous(action.incarnation)
             case Adopt():

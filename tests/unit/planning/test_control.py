@@ -107,7 +107,8 @@ def test_below_its_budget_again_it_starts_without_a_wait() -> None:
 
 def test_a_shutdown_stops_what_is_up_and_nothing_else() -> None:
     ours = [
-        container(agent(f"a{state.value}"), state, container_id=f"id-{state.value}") for state in EngineState
+        container(agent(f"a-{number}"), state, container_id=f"id-{state.value}")
+        for number, state in enumerate(EngineState)
     ]
     plans = plan_shutdown(Containers(tuple(ours), ()), 7)
     stopped = [action for one in plans for action in one.actions]
