@@ -224,8 +224,10 @@ def test_old_ended_changes_leave_the_journal_and_running_ones_never(daemons: Dae
     done = (Part(BOB, "i-bob", Goal.LISTED, Progress.DONE, "ok"),)
     running = daemons.begin("rm", Part(BOB, "i-bob", Goal.GONE))
     with daemons.store.transaction():
-        for _ in range(KEPT_CHANGES + 5):
+        for _ in range(KEPT_CHANGES + 4):
             daemons.clock.pass_time(1)
-            last = daemons.changes.begin("start", done, Asked("the tests"))
+            daemons.changes.begin("start", done, Asked("the tests"))
+    daemons.clock.pass_time(1)
+    last = daemons.changes.begin("start", done, Asked("the tests"))
     kept = [one.id for one in journal.recent(2 * KEPT_CHANGES)]
     assert (kept[0], kept[-1], len(kept)) == (running.id, last.id, KEPT_CHANGES + 1)
