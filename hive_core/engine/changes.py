@@ -83,7 +83,8 @@ class Changes:
         """Let passes that begin from now on judge a change that is on disk."""
         with self._moved:
             self._changes[change.id] = change
-            self._began[change.id] = self._clock.monotonic()
+            if change.state is Progress.RUNNING:
+                self._began[change.id] = self._clock.monotonic()
             self._forget_old()
         if change.state is not Progress.RUNNING:
             self._on_end(change)

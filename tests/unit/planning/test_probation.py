@@ -84,11 +84,14 @@ def _kinds(cell: Cell) -> list[type[Action]]:
     return [type(action) for action in cell.actions]
 
 
+_LOOK_S = FIRST_LOOK.total_seconds()
+
+
 @pytest.mark.parametrize(
     ("ran_s", "is_kept", "wakes_in_s"),
     [
-        pytest.param(0.2, False, 0.8, id="before-the-first-look"),
-        pytest.param(1, False, 9, id="first-look"),
+        pytest.param(_LOOK_S - 0.8, False, 0.8, id="before-the-first-look"),
+        pytest.param(_LOOK_S, False, 10 - _LOOK_S, id="first-look"),
         pytest.param(9.9, False, 0.1, id="before-its-end"),
         pytest.param(10, True, None, id="passed"),
         pytest.param(3600, True, None, id="long-ago"),
