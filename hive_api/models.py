@@ -98,6 +98,16 @@ class LastPass(_Answer):
     actions: int | None
 
 
+class DiskStatus(_Answer):
+    """Room left where the hive's data is, and what the hive's own records take."""
+
+    free_bytes: int
+    free_inodes: int
+    is_low: bool
+    store_bytes: int
+    audit_bytes: int
+
+
 class ProblemBody(_Answer):
     """Something an operator should know."""
 
@@ -116,6 +126,7 @@ class StatusAnswer(_Answer):
     engine: EngineStatus
     roster: RosterStatus
     last_pass: LastPass
+    disk: DiskStatus
     problems: list[ProblemBody]
 
 
@@ -169,7 +180,9 @@ class LimitsBody(_Answer):
 
 
 class AgentAnswer(AgentRow):
-    """Everything about one agent. `differing` are the spec fields an update would change."""
+    """Everything about one agent. `differing` are the spec fields an update would change; what it holds on
+    disk is null until it was first measured.
+    """
 
     description: str | None
     uid: int
@@ -186,6 +199,8 @@ class AgentAnswer(AgentRow):
     differing: list[str]
     degraded_reason: str | None
     exits: list[ExitBody]
+    disk_bytes: int | None
+    disk_inodes: int | None
     container_name: str
     desired_reason: str
 

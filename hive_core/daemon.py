@@ -483,6 +483,7 @@ class Assembly:
             self.publisher,
             Backup(self.origin, self.store, self.clock),
             Doctor(self.settings, self.engine, self.run_dirs, lambda: self.directory_watch.problem),
+            self.disk_watch,
             self.clock,
         )
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,12 +34,16 @@ _BACK_BELOW = 0.9
 
 @dataclass(frozen=True, slots=True)
 class DiskFacts:
-    """The last figures. `over` says of each agent over its budget how far."""
+    """The last figures. `over` says of each agent over its budget how far; the rest is what hive's own
+    records take.
+    """
 
     free: Free
     is_low: bool
     usage: Mapping[AgentName, Usage]
     over: Mapping[AgentName, str]
+    store_bytes: int = 0
+    audit_bytes: int = 0
 
 
 class DiskWatch:
@@ -118,7 +123,14 @@ class DiskWatch:
     def _facts(self, usage: Mapping[AgentName, Usage], over: Mapping[AgentName, str]) -> DiskFacts:
         free = free_space(self._data)
         is_low = free.free_bytes < self._settings.low_water or free.inodes < self._settings.low_water_inodes
-        return DiskFacts(free, is_low, usage, over)
+        return DiskFacts(
+            free,
+            is_low,
+            usage,
+            over,
+            store_bytes=_sizes(self._data.glob("hive.db*")),
+            audit_bytes=_sizes((self._data / "audit").glob("*")),
+        )
 
     def _measure_agents(self, before: DiskFacts) -> tuple[dict[AgentName, Usage], dict[AgentName, str]]:
         usage: dict[AgentName, Usage] = {}
@@ -162,3 +174,12 @@ class DiskWatch:
             raise
         finally:
             os.close(fd)
+
+
+def _sizes(paths: Iterable[Path]) -> int:
+    """Return the bytes of files together; one that goes meanwhile counts as nothing."""
+    total = 0
+    for path in paths:
+        with suppress(FileNotFoundError):
+            total += path.stat().st_size
+    return total

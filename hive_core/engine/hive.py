@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hive_core.adapters.clock import Clock
+from hive_core.adapters.disk_usage import Usage
 from hive_core.adapters.evidence import EvidenceRoom
 from hive_core.adapters.repos import ConfigRepos
 from hive_core.adapters.store import Store
@@ -27,6 +28,7 @@ from hive_core.engine.backup import Backup
 from hive_core.engine.changes import Changes
 from hive_core.engine.config import ConfigSource
 from hive_core.engine.creation import Creation
+from hive_core.engine.disk import DiskFacts, DiskWatch
 from hive_core.engine.doctor import Check, Doctor
 from hive_core.engine.event_log import EventLog
 from hive_core.engine.facts import paused_by, published_roster, remember_paused
@@ -56,6 +58,7 @@ class Portrait:
     manifest: Manifest | None
     main: str | None
     container_name: str
+    usage: Usage | None
 
 
 class Hive:
@@ -79,6 +82,7 @@ class Hive:
         publisher: Publisher,
         backup: Backup,
         doctor: Doctor,
+        disk: DiskWatch,
         clock: Clock,
     ) -> None:
         self.settings = settings
@@ -97,6 +101,7 @@ class Hive:
         self._config = config
         self._reconciler = reconciler
         self._doctor = doctor
+        self._disk = disk
         self._clock = clock
         self.pid = os.getpid()
 
@@ -109,6 +114,10 @@ class Hive:
         """Return how old the snapshot is, None before the first pass."""
         seen_at = self.snapshot.seen_at
         return None if seen_at is None else self._clock.monotonic() - seen_at
+
+    def disk(self) -> DiskFacts:
+        """Return the last figures of the disk."""
+        return self._disk.facts
 
     def names(self) -> tuple[AgentName, ...]:
         """Return the names of the live agents."""
@@ -144,6 +153,7 @@ class Hive:
             manifest if isinstance(manifest, Manifest) else None,
             main,
             container_name(self.settings.hive.id, record.name),
+            self._disk.facts.usage.get(record.name),
         )
 
     def preview(self) -> Plan:

@@ -6,6 +6,7 @@ from hive_api.models import (
     AgentAnswer,
     ChangeAnswer,
     CheckBody,
+    DiskStatus,
     DoctorAnswer,
     DryRunAnswer,
     EngineStatus,
@@ -56,8 +57,20 @@ def status(hive: Hive) -> StatusAnswer:
                 duration_s=None if seen.duration_s is None else round(seen.duration_s, 4),
                 actions=seen.actions,
             ),
+            "disk": _disk(hive),
             "problems": [problem(one) for one in seen.problems],
         }
+    )
+
+
+def _disk(hive: Hive) -> DiskStatus:
+    facts = hive.disk()
+    return DiskStatus(
+        free_bytes=facts.free.free_bytes,
+        free_inodes=facts.free.inodes,
+        is_low=facts.is_low,
+        store_bytes=facts.store_bytes,
+        audit_bytes=facts.audit_bytes,
     )
 
 
@@ -120,6 +133,8 @@ def portrait(one: Portrait) -> AgentAnswer:
                 )
                 for gone in record.exits
             ],
+            "disk_bytes": None if one.usage is None else one.usage.used_bytes,
+            "disk_inodes": None if one.usage is None else one.usage.inodes,
             "container_name": one.container_name,
             "desired_reason": record.desired_reason,
         }

@@ -62,6 +62,7 @@ def _config_rows(agent: dict[str, Any]) -> list[list[CellValue]]:
         ["command", _short(" ".join(map(str, agent.get("command") or [])))],
         ["config", commit],
         ["limits", _limits(agent.get("limits") or {})],
+        ["disk", _disk(agent)],
         ["network", str(agent.get("network") or "")],
         ["uid", str(agent.get("uid") or "")],
         ["container", _container(agent)],
@@ -74,6 +75,12 @@ def _config_rows(agent: dict[str, Any]) -> list[list[CellValue]]:
 def _container(agent: dict[str, Any]) -> str:
     name, identity = agent.get("container_name"), agent.get("container_id")
     return f"{name or '-'} ({_hash(identity)})" if identity else ""
+
+
+def _disk(agent: dict[str, Any]) -> str:
+    if agent.get("disk_bytes") is None:
+        return "-"
+    return f"{int(agent['disk_bytes']) / 1024**2:.1f} MiB in {agent['disk_inodes']} files"
 
 
 def _limits(limits: dict[str, Any]) -> str:

@@ -31,6 +31,7 @@ def _human(answer: dict[str, Any]) -> str:
         ["engine", _engine(answer["engine"])],
         ["roster", _roster(answer["roster"])],
         ["last pass", _last_pass(answer.get("last_pass"))],
+        ["disk", _disk(answer.get("disk"))],
         ["problems", _count(answer["problems"])],
     ]
     return table((), rows) + _problems(answer["problems"])
@@ -58,6 +59,14 @@ def _last_pass(last_pass: dict[str, Any] | None) -> str:
     took = f"{took_s * 1000:.0f} ms" if took_s < _MS_BELOW_S else span(took_s)
     done = "nothing to do" if not actions else f"{actions} action{'' if actions == 1 else 's'}"
     return f"{span(float(last_pass['age_s']))} ago, took {took}, {done}"
+
+
+def _disk(disk: dict[str, Any] | None) -> Cell:
+    if not disk:
+        return Cell("unknown")
+    own = int(disk["store_bytes"]) + int(disk["audit_bytes"])
+    text = f"{int(disk['free_bytes']) / 1024**3:.1f} GiB free; records of hive {own / 1024**2:.1f} MiB"
+    return Cell(text, Style.BAD if disk["is_low"] else None)
 
 
 def _count(problems: list[Any]) -> Cell:
