@@ -51,7 +51,14 @@ def test_a_fix_counts_only_for_the_version_that_is_installed(
     assert host_facts.backported("runc", version, CVES, changelog.parents[1]) == found
 
 
-@pytest.mark.parametrize("content", [b"", b"not gzip", gzip.compress(b"\xff\xfe no entry")])
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"not gzip", id="not-gzip"),
+        pytest.param(gzip.compress(b"\xff\xfe no entry"), id="no-entry"),
+    ],
+)
 def test_an_odd_changelog_says_nothing(changelog: Path, content: bytes) -> None:
     changelog.write_bytes(content)
     assert host_facts.backported("runc", "1.1.5", CVES, changelog.parents[1]) == frozenset()

@@ -53,7 +53,7 @@ def test_without_a_listener_nothing_happens(address: str | None, monkeypatch: py
     [
         (None, None, None),
         ("30000000", None, 15.0),
-        ("30000000", str(os.getpid()), 15.0),
+        pytest.param("30000000", str(os.getpid()), 15.0, id="for-this-process"),
         ("30000000", "1", None),
         ("0", None, None),
         ("", None, None),
