@@ -429,6 +429,19 @@ class Assembly:
             lambda: self.reconciler.wake(),  # noqa: PLW0108  # made later: the two need each other
         )
 
+    def keep_run_dirs(self) -> tuple[Problem, ...]:
+        """Make the run directory again if somebody cleared it while no container ran."""
+        if not self.run_dirs.meta.is_dir():
+            log.warning("%s was cleared; it is made again", self.places.run)
+            try:
+                self.run_dirs.prepare()
+            except HiveError as fault:
+                return (Problem("run_dirs", fault.message),)
+        if not self.places.admin_socket.exists():
+            text = f"{self.places.admin_socket} was removed: who is not connected yet cannot reach hived"
+            return (Problem("admin_socket_gone", f"{text}; restart it, agents run on"),)
+        return ()
+
     def host_problems(self) -> tuple[Problem, ...]:
         """Return what is wrong with the host, for `status`."""
         problem = self.directory_watch.problem
@@ -452,7 +465,7 @@ class Assembly:
             self.clock,
             self.shape,
         )
-        self.reconciler.housekeeping = creation.ensure_root
+        self.reconciler.housekeeping = lambda: (*self.keep_run_dirs(), *creation.ensure_root())
         rescue = Rescue(self.settings.hive.id, self.store, self.engine, self.applier, self.dispatcher)
         rescue.clean_up()
         self.reconciler.host_problems = self.host_problems
@@ -574,6 +587,8 @@ async def _stop(assembly: Assembly, server: uvicorn.Server, serving: asyncio.Tas
     left = await asyncio.to_thread(assembly.dispatcher.close, _ACTIONS_LIMIT_S)
     if left:
         log.warning("not finished, will be planned again: %s", ", ".join(sorted(left)))
+    head = assembly.audit.head
+    log.info("audit head %d:%s", head.seq, head.hash)
     server.should_exit = True
     await serving
     assembly.audit.flush(is_last=True)

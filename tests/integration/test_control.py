@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -11,6 +12,8 @@ import pytest
 from websockets.sync.client import unix_connect
 
 from hive_api.client import ApiError
+from hive_core.adapters.mountinfo import read_mounts
+from hive_core.adapters.run_dirs import RunDirs
 from tests.support.live_hive import LiveHive, config, wire
 
 pytestmark = pytest.mark.integration
@@ -304,5 +307,23 @@ def test_a_rescue_that_a_killed_daemon_left_is_removed_by_the_next(hive: LiveHiv
         hive.start().settle()
         assert hive.raw.containers(all=True, filters=mine) == []
         hive.verb("start", "calm")
+    finally:
+        hive.remove("calm")
+
+
+# ---- a run directory that is cleared -----------------------------------------------------------------------
+
+
+def test_a_run_directory_cleared_under_a_running_daemon_is_made_again(hive: LiveHive) -> None:
+    hive.spawn("calm")
+    try:
+        hive.verb("stop", "calm")
+        RunDirs(hive.run_dir).teardown()
+        assert not [one for one in read_mounts().below(hive.run_dir) if one.target != hive.run_dir]
+        for folder in ("agents", "grants", "secrets"):
+            shutil.rmtree(hive.run_dir / folder)
+        hive.verb("start", "calm")
+        assert hive.row("calm")["state"] == "running"
+        assert "admin_socket_gone" not in hive.problems()
     finally:
         hive.remove("calm")
