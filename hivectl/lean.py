@@ -46,7 +46,9 @@ class Conversion:
     @staticmethod
     def _number(value: str, param: Any, ctx: Any) -> int:
         if not (value.isascii() and value.isdigit() and len(value) <= len("1000000000")):
-            raise typer.BadParameter(f"{value!r} is not a whole number", ctx=ctx, param=param)
+            raise typer.BadParameter(
+                f"{value!r} is not a whole number from 0 to 9999999999", ctx=ctx, param=param
+            )
         return int(value)
 
 

@@ -157,7 +157,13 @@ sys.exit(bool(missing))'
 _all_run() { missing_agents >/dev/null; }
 _has_root() { _has_agent ruth && _all_run; }
 
+_is_paused() { [ "$(hivectl status -o json | sed -n 's/^  "phase": "\(.*\)",$/\1/p')" = paused ]; }
+
 bring_up_agents() {
+    if _is_paused; then # as after a restore: nothing starts by itself, so there is nothing to wait for
+        say "automation is off: look around, then .venv/bin/hivectl resume"
+        return 0
+    fi
     wait_for 60 "the root agent" _has_root || fail "$(missing_agents | tail -n 1; hivectl status | tail -n 1)"
     _demo_agent alice ruth
     _demo_agent bob alice

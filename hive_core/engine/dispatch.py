@@ -18,7 +18,16 @@ from hive_core.adapters.clock import Clock
 from hive_core.domain.errors import Conflict, EngineUnavailable, HiveError, owned
 from hive_core.domain.names import AgentName
 from hive_core.engine.apply import Applier, StartFailed
-from hive_core.planning.actions import Action, AgentPlan, RecordExit, Remove, Retire, Stop
+from hive_core.planning.actions import (
+    Action,
+    AgentPlan,
+    Approve,
+    ClearIntent,
+    RecordExit,
+    Remove,
+    Retire,
+    Stop,
+)
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +71,7 @@ class Dispatcher:
         self._stops = ThreadPoolExecutor(stop_workers, thread_name_prefix="stop")
         self._lock = threading.Condition()
         self._working: dict[AgentName, _Work] = {}
-        self._reserved: set[AgentName] = set()
+        self._reserved: dict[AgentName, str] = {}
         self._ended_at: dict[AgentName, float] = {}
         self._holds: dict[AgentName, Hold] = {}
         self._followers: dict[AgentName, list[AgentPlan]] = {}
@@ -75,7 +84,7 @@ class Dispatcher:
         with self._lock:
             held = {name for name, hold in self._holds.items() if hold.until > now}
             recent = {name for name, at in self._ended_at.items() if at >= began}
-            return frozenset(self._working.keys() | self._reserved | held | recent)
+            return frozenset(self._working.keys() | self._reserved.keys() | held | recent)
 
     def working(self) -> dict[AgentName, Action]:
         """Return what is being done now, by agent."""
@@ -97,24 +106,40 @@ class Dispatcher:
         with self._lock:
             return dict(self._words)
 
+    def reservations(self) -> dict[AgentName, str]:
+        """Return the agents that are kept for something that may last, with what that is."""
+        with self._lock:
+            return {name: reason for name, reason in self._reserved.items() if reason}
+
     @contextmanager
-    def reserve(self, name: AgentName) -> Iterator[None]:
-        """Keep passes off an agent while a verb makes or unmakes it."""
+    def reserve(self, name: AgentName, reason: str = "") -> Iterator[None]:
+        """Keep passes off an agent while a verb makes or unmakes it.
+
+        A `reason` says that this may last: whoever asks for something meanwhile is told instead of waiting.
+        """
         with self._lock:
             if name in self._working or name in self._reserved:
-                raise Conflict(f"{name} is being worked on", "try again in a moment")
-            self._reserved.add(name)
+                known = self._reserved.get(name)
+                raise Conflict(
+                    f"{name} is being worked on{f': {known}' if known else ''}", "try again in a moment"
+                )
+            self._reserved[name] = reason
         try:
             yield
         finally:
             with self._lock:
-                self._reserved.discard(name)
+                del self._reserved[name]
                 self._ended_at[name] = self._clock.monotonic()
+            self._on_done()
 
     def release(self, name: AgentName) -> None:
-        """Let the next pass at an agent at once: somebody asked for something."""
+        """Let the next pass at an agent at once: somebody asked for something.
+
+        What was reported so far is not about that.
+        """
         with self._lock:
             self._holds.pop(name, None)
+            self._words.pop(name, None)
 
     def submit(self, plans: Sequence[AgentPlan]) -> None:
         """Start working on plans; one that comes after an ancestor's start waits for that to end."""
@@ -124,13 +149,12 @@ class Dispatcher:
             fresh = [
                 one for one in plans if one.agent not in self._working and one.agent not in self._reserved
             ]
-            names = {one.agent for one in fresh}
             for one in fresh:
                 self._working[one.agent] = _Work(one, one.actions[0])
                 if not _is_record_only(one):
                     self._words.pop(one.agent, None)
             for one in fresh:
-                if one.after is not None and one.after in names:
+                if one.after is not None and one.after in self._working:
                     self._followers.setdefault(one.after, []).append(one)
                 else:
                     self._send(one)
@@ -212,5 +236,5 @@ class Dispatcher:
 
 
 def _is_record_only(plan: AgentPlan) -> bool:
-    """Whether a plan only writes down how a run ended: then the word about that end still stands."""
-    return all(isinstance(action, RecordExit) for action in plan.actions)
+    """Whether a plan only writes something down: then the word about what was done before still stands."""
+    return all(isinstance(action, RecordExit | ClearIntent | Approve) for action in plan.actions)

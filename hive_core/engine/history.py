@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from hive_core.domain.events import Event, timestamp
-from hive_core.planning.actions import AgentView
+from hive_core.planning.actions import AgentState, AgentView
 
 _TOLD = frozenset(
     {
@@ -45,10 +45,19 @@ def account(view: AgentView, events: Sequence[Event], limit: int) -> Account:
 
 
 def _summary(view: AgentView, told: Sequence[Event]) -> str:
-    since = view.started_at or (told[-1].at if told else None)
+    since = _since(view, told)
     when = f" since {_shown(since)}" if since is not None else ""
     degraded = f"; its config cannot be used: {view.fault}" if view.degraded else ""
     return f"{view.name} is {view.state.value}{when}: {view.reason}{degraded}"
+
+
+def _since(view: AgentView, told: Sequence[Event]) -> datetime | None:
+    """Return since when it is so: a run has a beginning, anything else came with the last transition."""
+    if view.state is AgentState.UNKNOWN:
+        return None
+    if view.state is AgentState.RUNNING and view.started_at is not None:
+        return view.started_at
+    return told[-1].at if told else None
 
 
 def _sentence(one: Event) -> str:

@@ -248,9 +248,18 @@ class Hive:
         except EngineRefused as fault:
             if not (fault.is_conflict or fault.is_gone):
                 raise
-            text = f"cannot exec in {record.name}: its container does not run"
-            hint = f"hivectl show {record.name} says why; hivectl shell {record.name} --rescue looks inside"
-            raise Conflict(text, hint) from fault
+            raise self._not_inside(record) from fault
+
+    def _not_inside(self, record: AgentRecord) -> Conflict:
+        """Return why nothing can be run in an agent's container: it is frozen, or down."""
+        view = self.snapshot.views.get(record.name)
+        if record.quarantined_at is not None:
+            hint = f"hivectl release {record.name} ends it"
+            return Conflict(f"cannot exec in {record.name}: it is in quarantine", hint)
+        if view is not None and view.state is AgentState.PAUSED:
+            return Conflict(f"cannot exec in {record.name}: it is paused", f"hivectl start {record.name}")
+        hint = f"hivectl show {record.name} says why; hivectl shell {record.name} --rescue looks inside"
+        return Conflict(f"cannot exec in {record.name}: its container does not run", hint)
 
     def _require_down(self, record: AgentRecord) -> None:
         view = self.snapshot.views.get(record.name)
@@ -270,6 +279,8 @@ class Hive:
     def _container_id(self, record: AgentRecord, deed: str) -> str:
         """Return the id of the container, from the pass that saw it; never by name."""
         view = self.snapshot.views.get(record.name)
+        if view is not None and view.state is AgentState.UNKNOWN and view.container_id is None:
+            raise Conflict(f"cannot {deed} {record.name}: {view.reason}", "hivectl status")
         if view is None or view.container_id is None:
             state = view.state.value if view is not None else "unknown"
             raise Conflict(

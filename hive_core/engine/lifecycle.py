@@ -29,6 +29,7 @@ from hive_core.settings import Settings
 
 _MAX_NAMES = 1000
 _READERS = 4
+_FROZEN = NoEffect("stays frozen in quarantine")
 
 
 class Lifecycle:
@@ -68,10 +69,19 @@ class Lifecycle:
             raise NotFound(f"there is no agent '{name}'", "hivectl ps lists the agents")
         return record
 
-    def run(self, verb: Verb, untrusted_names: Sequence[object], *, now: bool, asked: Asked) -> Change:
+    def run(
+        self,
+        verb: Verb,
+        untrusted_names: Sequence[object],
+        *,
+        now: bool,
+        asked: Asked,
+        spares_frozen: bool = False,
+    ) -> Change:
         """Apply a verb to one or more agents: to all of them, or, if it is refused for one, to none.
 
-        `now` skips the grace of a stop. Who asked ends up in the reason shown.
+        `now` skips the grace of a stop. Who asked ends up in the reason shown. `spares_frozen`: an agent in
+        quarantine is left in it and does not refuse the verb for the others.
         """
         _require_some(verb.value, untrusted_names)
         with self._asking(verb.value, asked) as known:
@@ -80,7 +90,12 @@ class Lifecycle:
             records = {record.name: record for record in map(self.require, untrusted_names)}
             if verb is Verb.SPAWN:
                 self._require_space("spawn")
-            decisions = {name: self._decide(verb, record) for name, record in records.items()}
+            decisions = {
+                name: _FROZEN
+                if spares_frozen and record.quarantined_at is not None
+                else self._decide(verb, record)
+                for name, record in records.items()
+            }
             specs = self._prepare(verb, [records[name] for name in decisions if _applies(decisions[name])])
             with self._store.transaction():
                 for name, decision in decisions.items():
@@ -96,7 +111,7 @@ class Lifecycle:
         leaving = [name for name in spawned if not self._is_leaving(name)]
         if not leaving:
             raise Conflict("cannot stop all: no agent was spawned", "hivectl ps lists the agents")
-        return self.run(Verb.STOP, leaving, now=now, asked=asked)
+        return self.run(Verb.STOP, leaving, now=now, asked=asked, spares_frozen=True)
 
     def remove(self, untrusted_name: object, *, purge: bool, asked: Asked) -> Change:
         """End an agent: its container goes, its data is retired, or deleted with `purge`."""
@@ -141,15 +156,16 @@ class Lifecycle:
                 return known
             chosen = {record.name: record for record in map(self.require, untrusted_names)}
             if subtree:
-                below = self._below(chosen).items()
-                chosen.update({name: one for name, one in below if one.quarantined_at is not None})
+                everybody = {**chosen, **self._below(chosen)}
+                held = {name: one for name, one in everybody.items() if one.quarantined_at is not None}
+                chosen = held or chosen
             for record in chosen.values():
                 if record.quarantined_at is None:
                     raise Conflict(f"cannot release {record.name}: it is not in quarantine", "hivectl ps")
             with self._store.transaction():
                 for record in chosen.values():
                     self._let_go(record, asked.by)
-                parts = [_release_part(chosen[name]) for name in sorted(chosen)]
+                parts = [Part(name, chosen[name].incarnation, Goal.LISTED) for name in sorted(chosen)]
                 change = self._changes.begin("release", parts, asked)
         return self._go(change)
 
@@ -226,7 +242,8 @@ class Lifecycle:
         at = self._clock.now()
         if spec is not None:
             # What ran before is kept until the new spec has proved itself; a second try keeps the first's.
-            self._store.set_applied(record.incarnation, spec, record.previous or record.applied)
+            before = record.previous or record.applied
+            self._store.set_applied(record.incarnation, spec, None if before == spec else before)
         self._store.set_desired(
             record.incarnation,
             effect.desired,
@@ -248,11 +265,6 @@ def _applies(decision: Effect | NoEffect) -> bool:
 def _require_some(kind: str, untrusted_names: Sequence[object]) -> None:
     if not 0 < len(untrusted_names) <= _MAX_NAMES:
         raise InvalidRequest(f"cannot {kind}: name 1 to {_MAX_NAMES} agents", "hivectl ps lists them")
-
-
-def _release_part(record: AgentRecord) -> Part:
-    goal = Goal.RUNNING if record.desired is Desired.RUNNING else Goal.LISTED
-    return Part(record.name, record.incarnation, goal)
 
 
 def _part(record: AgentRecord, decision: Effect | NoEffect) -> Part:

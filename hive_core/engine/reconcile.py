@@ -17,6 +17,7 @@ from typing import Protocol
 from hive_core.adapters.clock import Clock
 from hive_core.adapters.store import Store
 from hive_core.adapters.systemd import notify_ready, notify_status, notify_watchdog, watchdog_period_s
+from hive_core.domain.agents import AgentRecord
 from hive_core.domain.errors import EngineUnavailable, HiveError
 from hive_core.domain.names import AgentName
 from hive_core.domain.observed import Observed, Unknown
@@ -30,8 +31,8 @@ from hive_core.engine.facts import first_edges, forget_first_edges, paused_by
 from hive_core.engine.observe import Observer
 from hive_core.engine.publish import Publisher
 from hive_core.engine.snapshot import EngineHealth, Phase, Snapshot
-from hive_core.engine.transitions import news, overlay
-from hive_core.planning.actions import Plan, Problem
+from hive_core.engine.transitions import as_it_is, news, overlay
+from hive_core.planning.actions import AgentState, AgentView, Plan, Problem
 from hive_core.planning.desired import DesiredState
 from hive_core.planning.plan import plan
 
@@ -82,7 +83,8 @@ class Reconciler:
         self._woken = threading.Event()
         self._stopping = threading.Event()
         known = frozenset(one.id for one in store.containers() if one.id is not None)
-        self._snapshot = Snapshot(container_ids=known)
+        rows = {one.name: _not_seen_yet(one) for one in store.agents()}
+        self._snapshot = Snapshot(container_ids=known, views=rows)
         self._first_plan: frozenset[AgentName] | None = None
         self._wake_at: datetime | None = None
         self._look_again_at: float | None = None
@@ -179,7 +181,9 @@ class Reconciler:
         is_paused = paused_by(self._store) is not None
         if is_paused:
             asked_for = tuple(one for one in decided.agents if self._changes.of_agent(one.agent))
-            decided = replace(decided, agents=asked_for, roster=None)
+            left_out = frozenset(one.agent for one in decided.agents if one not in asked_for)
+            views = tuple(as_it_is(one) if one.name in left_out else one for one in decided.views)
+            decided = replace(decided, agents=asked_for, roster=None, views=views)
         problems = (*problems, *self._publish(decided))
         self._dispatcher.submit(decided.agents)
         self._wake_at = decided.wake_at
@@ -233,7 +237,9 @@ class Reconciler:
         self._tell_phase(previous.phase, phase)
         records = {one.record.name: one.record for one in desired.agents}
         frozen = frozenset(name for name, one in records.items() if one.quarantined_at is not None)
-        for turn in news(previous.views, views, observed.busy, frozen):
+        # What the daemon has not seen before in its life has not turned.
+        known = previous.views if previous.seen_at is not None else {}
+        for turn in news(known, views, observed.busy, frozen):
             self._events.add(turn.kind, turn.agent, turn.text)
         self._changes.review(
             Sighting(
@@ -242,7 +248,10 @@ class Reconciler:
                 records=records,
                 views=views,
                 busy=(observed.busy - holds.keys()) | {one.agent for one in decided.agents},
-                stuck={name: hold.reason for name, hold in holds.items() if hold.count >= _STUCK_AFTER},
+                stuck={
+                    **{name: hold.reason for name, hold in holds.items() if hold.count >= _STUCK_AFTER},
+                    **self._dispatcher.reservations(),
+                },
                 words=self._dispatcher.words(),
             )
         )
@@ -287,3 +296,18 @@ class Reconciler:
         problem = Problem("pass_broken", f"{kind}: {type(fault).__name__}; the daemon's log has the details")
         kept = tuple(one for one in self._snapshot.problems if one.code != problem.code)
         self._snapshot = replace(self._snapshot, phase=Phase.DEGRADED, problems=(*kept, problem))
+
+
+def _not_seen_yet(record: AgentRecord) -> AgentView:
+    """Return the row of an agent that this daemon's life has not looked at yet."""
+    return AgentView(
+        name=record.name,
+        parent=record.parent,
+        state=AgentState.UNKNOWN,
+        desired=record.desired,
+        container_id=None,
+        started_at=None,
+        reason="the daemon has just started; no pass has looked yet",
+        needs_update=False,
+        degraded=False,
+    )

@@ -24,6 +24,7 @@ from hive_core.engine.dispatch import Dispatcher
 log = logging.getLogger(__name__)
 
 _FACT = "rescues"
+_OPEN = "a rescue shell is open, and nothing is done until it ends"
 _WAITING = ("sleep", "infinity")
 
 
@@ -66,7 +67,7 @@ class Rescue:
             raise Conflict(text, f"hivectl spawn {record.name}")
         spec = replace(record.applied, name=f"{record.applied.name}-rescue", command=_WAITING)
         with ExitStack() as stack:
-            stack.enter_context(self._dispatcher.reserve(record.name))
+            stack.enter_context(self._dispatcher.reserve(record.name, _OPEN))
             self._applier.make_ready(record.name, spec)
             container_id = self._engine.create(spec, {LABEL_RESCUE: self._hive_id})
             stack.callback(self._remove, container_id)

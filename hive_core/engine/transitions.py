@@ -45,8 +45,23 @@ def overlay(
             state, reason = word, action.reason
         elif name in holds:
             reason = f"{holds[name].reason}; trying again soon"
-        shown[name] = replace(view, state=state, reason=reason)
+        # One that is being made has no config yet: that is no fault, and no news when it has one.
+        is_new = name in busy and known is None
+        fault = "" if is_new else view.fault
+        degraded = view.degraded and not is_new
+        shown[name] = replace(view, state=state, reason=reason, degraded=degraded, fault=fault)
     return shown
+
+
+def as_it_is(view: AgentView) -> AgentView:
+    """Return the row of an agent that a pass would do something to, were automation not off."""
+    if view.state is AgentState.STARTING:
+        text = f"down while automation is off; after hivectl resume: {view.reason}"
+        return replace(view, state=AgentState.STOPPED, reason=text)
+    if view.state is AgentState.STOPPING:
+        text = f"runs on while automation is off; after hivectl resume: {view.reason}"
+        return replace(view, state=AgentState.RUNNING, reason=text)
+    return view
 
 
 def under_way(action: Action) -> AgentState | None:

@@ -148,7 +148,7 @@ Action = (
 
 @dataclass(frozen=True, slots=True)
 class AgentPlan:
-    """The actions for one agent, in order. `after` is the ancestor whose own start comes first."""
+    """The actions for one agent, in order. `after` is an ancestor that comes first if it is worked on."""
 
     agent: AgentName
     actions: tuple[Action, ...]

@@ -274,8 +274,9 @@ def _wish(case: Case, container: OurContainer) -> Cell | None:
             is_done = _is_since(intent, container.detail.started_at, case.now)
             return None if is_done else _restart(case, container, intent)
         case IntentKind.UNPAUSE if container.state is EngineState.PAUSED:
-            resume = Unpause(case.record.name, container.id, "start requested")
-            return Cell((resume, *_clear(case, "resumed")), AgentState.STARTING, "start requested")
+            reason = case.record.desired_reason
+            resume = Unpause(case.record.name, container.id, reason)
+            return Cell((resume, *_clear(case, "resumed")), AgentState.STARTING, reason)
         case IntentKind.UNPAUSE | IntentKind.STOP | IntentKind.REMOVE:
             return None
     assert_never(intent.kind)
@@ -411,6 +412,6 @@ def _wait(case: Case, exits: tuple[ExitRecord, ...], ended: tuple[RecordExit, ..
         return None
     word = AgentState.FAILED if exits[-1].kind is ExitKind.START_FAILED else AgentState.BACKOFF
     seconds = max(1, round((state.start_at - case.now).total_seconds()))
-    return Cell(
-        ended, word, f"{exits[-1].text}; next try in {seconds} s (crash {state.streak})", state.start_at
-    )
+    # What could not be started did not crash.
+    count = f"{'failure' if word is AgentState.FAILED else 'crash'} {state.streak}"
+    return Cell(ended, word, f"{exits[-1].text}; next try in {seconds} s ({count})", state.start_at)

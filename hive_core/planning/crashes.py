@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from hive_core.domain.agents import ContainerRecord, ExitKind, ExitRecord, Outage
@@ -54,11 +54,34 @@ def _kind(
         return ExitKind.REQUESTED
     if detail.started_at is not None and detail.started_at < boot_at:
         return ExitKind.HOST_RESTART
-    for outage in outages:
-        is_over = outage.returned_at is not None and finished_at > outage.returned_at
-        if finished_at >= outage.lost_at - _BEFORE_OUTAGE and not is_over:
-            return ExitKind.ENGINE_RESTART
-    return ExitKind.CRASH
+    return ExitKind.ENGINE_RESTART if _is_in_outage(finished_at, outages) else ExitKind.CRASH
+
+
+def _is_in_outage(at: datetime, outages: Sequence[Outage]) -> bool:
+    """Whether the engine was away at a time, or went away soon after: it ends containers before it goes."""
+    return any(
+        at >= outage.lost_at - _BEFORE_OUTAGE and (outage.returned_at is None or at <= outage.returned_at)
+        for outage in outages
+    )
+
+
+def in_view_of(exits: Sequence[ExitRecord], outages: Sequence[Outage]) -> tuple[ExitRecord, ...]:
+    """Return exits as they look once it is known when the engine went away.
+
+    An engine that is told to stop ends its containers while it still answers: what was recorded as a crash,
+    or as a start that failed, was the engine going.
+    """
+    return tuple(_told_by_outage(one) if _is_of_outage(one, outages) else one for one in exits)
+
+
+def _is_of_outage(one: ExitRecord, outages: Sequence[Outage]) -> bool:
+    is_failure = one.kind in (ExitKind.CRASH, ExitKind.START_FAILED)
+    return is_failure and _is_in_outage(one.finished_at, outages)
+
+
+def _told_by_outage(one: ExitRecord) -> ExitRecord:
+    text = f"ended with a restart of the engine (exit code {one.exit_code})"
+    return replace(one, kind=ExitKind.ENGINE_RESTART, text=text)
 
 
 def _was_asked(stop_requested_at: datetime | None, started_at: datetime | None) -> bool:

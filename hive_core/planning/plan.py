@@ -7,6 +7,7 @@ here and in the modules it calls; `engine.apply` only carries it out.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from hive_core.domain.agents import AgentRecord, IntentKind
@@ -26,6 +27,7 @@ from hive_core.planning.actions import (
     Stop,
 )
 from hive_core.planning.containers import Case, Cell, plan_container
+from hive_core.planning.crashes import in_view_of
 from hive_core.planning.desired import Declared, DesiredState
 from hive_core.planning.membership import may_end, plan_endings, plan_membership, plan_publication
 
@@ -40,7 +42,7 @@ def plan(desired: DesiredState, observed: Observed, now: datetime) -> Plan:
     plans = [
         *(AgentPlan(one.agent, (one,)) for one in membership.adopt),
         *plan_endings(desired, membership.gone),
-        *_agent_plans(cells, orphans, order, live),
+        *_agent_plans(cells, orphans, order, live, observed.busy),
     ]
     roster = membership.roster
     publication = None if roster is None else plan_publication(desired, observed, roster)
@@ -75,6 +77,8 @@ def _cell(declared: Declared, desired: DesiredState, observed: Observed, now: da
         return Cell((), AgentState.UNKNOWN, observed.containers.reason)
     if record.name in observed.busy:
         return Cell((), AgentState.UNKNOWN, "an earlier action is still under way")
+    if desired.outages and record.exits:
+        record = replace(record, exits=in_view_of(record.exits, desired.outages))
     return plan_container(Case(record, _own(record, observed.containers), desired, now))
 
 
@@ -109,12 +113,14 @@ def _agent_plans(
     orphans: Mapping[AgentName, tuple[Action, ...]],
     order: tuple[AgentName, ...],
     live: Mapping[AgentName, Declared],
+    busy: frozenset[AgentName],
 ) -> list[AgentPlan]:
     actions = {name: (*orphans.get(name, ()), *cells[name].actions) for name in order if name in cells}
     actions.update({name: done for name, done in orphans.items() if name not in actions})
     starting = {name for name, steps in actions.items() if any(isinstance(step, Start) for step in steps)}
+    first = starting | busy
     return [
-        AgentPlan(name, steps, _first_above(name, live, starting) if name in starting else None)
+        AgentPlan(name, steps, _first_above(name, live, first) if name in starting else None)
         for name, steps in actions.items()
         if steps
     ]
@@ -123,7 +129,7 @@ def _agent_plans(
 def _first_above(
     name: AgentName, live: Mapping[AgentName, Declared], starting: set[AgentName]
 ) -> AgentName | None:
-    """Return the nearest ancestor that this plan starts too."""
+    """Return the nearest ancestor that this plan starts too, or that something is being done to."""
     seen = {name}
     above = live[name].record.parent
     while above is not None and above in live and above not in seen:

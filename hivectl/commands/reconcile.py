@@ -39,10 +39,16 @@ def _preview(session: Session, output: Format) -> None:
             note(f"problem: {subject}{problem['text']}")
 
 
+def _word(action: str) -> str:
+    """Return the name of an action as words: RecordExit is record exit."""
+    return "".join(f" {one.lower()}" if one.isupper() else one for one in action).lstrip()
+
+
 def _human(actions: list[dict[str, Any]]) -> str:
     if not actions:
         return f"{NOTHING}\n"
     rows: list[list[CellValue]] = [
-        [str(action.get("agent") or "-"), str(action["action"]), str(action["reason"])] for action in actions
+        [str(action.get("agent") or "-"), _word(str(action["action"])), str(action["reason"])]
+        for action in actions
     ]
     return table((), rows)

@@ -12,7 +12,7 @@ from tests.support.engine_rig import RealRig
 from tests.support.fault_proxy import FaultProxy, fault_proxy
 from tests.support.own_engine import OwnEngine
 
-CALL_TIMEOUT_S = 1.0
+CALL_TIMEOUT_S = 2.5
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ def test_while_paused_nothing_is_done_but_what_is_asked_for(pair: LiveHive) -> N
     try:
         pair.wait_for(lambda: pair.status()["phase"] == "paused", "phase paused")
         pair.raw.kill(pair.container("bob"))
-        pair.wait_for(lambda: pair.row("bob")["state"] in ("starting", "backoff"), "bob's end to be seen")
+        pair.wait_for(lambda: pair.row("bob")["state"] in ("stopped", "backoff"), "bob's end to be seen")
         pair.reconcile()
         assert pair.inspect("bob")["State"]["Status"] == "exited"
         pair.verb("stop", "alice")
@@ -118,6 +118,16 @@ def test_stop_all_takes_one_grace_however_many_do_not_listen(hive: LiveHive) -> 
         assert hive.row("idle")["state"] == "unspawned"
     finally:
         hive.remove(*names, "idle")
+
+
+def test_stop_all_passes_by_who_is_in_quarantine(pair: LiveHive) -> None:
+    verb(pair, "quarantine", {"names": ["bob"]})
+    change = verb(pair, "stop-all", {"now": True})
+    texts = {part["name"]: part["text"] for part in change["agents"]}  # type: ignore[attr-defined]
+    assert texts["bob"] == "bob stays frozen in quarantine"
+    assert (pair.row("alice")["state"], pair.row("bob")["state"]) == ("stopped", "paused")
+    verb(pair, "release", {"names": ["alice"], "subtree": True})
+    assert pair.row("bob")["state"] == "running"
 
 
 # ---- updates that go wrong ---------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ ROW = {
 SHOW = ROW | {
     "description", "uid", "incarnation", "created_at", "children", "image", "command", "applied_commit",
     "main_commit", "spec", "limits", "network", "differing", "degraded_reason", "exits", "container_name",
-    "desired_reason",
+    "desired_reason", "disk_bytes", "disk_inodes",
 }  # fmt: skip
 CHANGE = {"id", "kind", "state", "agents", "steps", "started_at", "finished_at", "error"}
 
@@ -106,7 +106,7 @@ def test_a_name_that_is_taken_is_a_conflict(bob: LiveHive) -> None:
 def test_status_has_its_stable_shape(bob: LiveHive) -> None:
     status = bob.hivectl("status", "-o", "json").json
     assert set(status) == {
-        "pid", "version", "hive", "phase", "engine", "roster", "last_pass", "problems"
+        "pid", "version", "hive", "phase", "engine", "roster", "last_pass", "disk", "problems"
     }  # fmt: skip
     assert bob.process is not None
     assert status["pid"] == bob.process.pid

@@ -10,6 +10,7 @@ import pytest
 from tests.support.stub_admin import Reply, StubAdmin
 from tests.unit.cli import answers
 from tests.unit.cli.command_line import CommandLine
+from tests.unit.cli.nobody import run_as_nobody
 
 ROOT = Path(__file__).resolve().parents[3]
 TAR = bytes(range(256)) * 9000
@@ -226,11 +227,6 @@ def test_restore_from_nowhere_exits_2(restore: Restore) -> None:
 
 @needs_root
 def test_only_root_may_restore(restore: Restore) -> None:
-    program = (
-        "import os, sys, hivectl.application as a, hivectl.commands.restore; import encodings.idna;"
-        "os.seteuid(65534); sys.exit(a.run(['restore', sys.argv[1], '--yes']))"
-    )
-    argv = [sys.executable, "-c", program, "/etc/hostname"]
-    ended = subprocess.run(argv, check=False, capture_output=True, timeout=20)
+    ended = run_as_nobody("restore", "/etc/hostname", "--yes")
     assert ended.returncode == 5
     assert b"only root can do that" in ended.stderr

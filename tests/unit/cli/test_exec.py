@@ -1,8 +1,10 @@
+import fcntl
 import json
 import os
 import pty
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -21,6 +23,7 @@ from websockets.http11 import Request, Response
 from websockets.sync.server import ServerConnection, unix_serve
 
 from hivectl.commands.shell import LOGIN_SHELL
+from tests.support.paths import wait_until
 from tests.unit.cli.command_line import CommandLine
 
 OSC_TITLE = b"\x1b]0;owned\x07"
@@ -311,6 +314,11 @@ def test_a_shell_that_cannot_be_had_exits_125(tmp_path: Path) -> None:
     assert b"no such socket" in ended.screen
 
 
+def _waiting_bytes(terminal: int) -> int:
+    """Return how much input a terminal holds that nobody has read; the kernel delivers in its own time."""
+    return int(struct.unpack("i", fcntl.ioctl(terminal, termios.FIONREAD, b"\0" * 4))[0])
+
+
 REPLY = b"\x1b[?64;1;2c"
 HOLDS_TERMINAL = """
 import sys
@@ -331,6 +339,7 @@ def test_late_replies_of_the_terminal_are_no_input_for_what_comes_next() -> None
         assert process.stderr is not None
         assert process.stderr.readline() == b"raw\n"
         os.write(outer, REPLY)
+        wait_until(lambda: _waiting_bytes(inner) == len(REPLY), "the reply to reach the terminal's input")
         os.write(go_write, b"x")
         assert process.wait(20) == 0
     os.write(outer, b"typed\n")

@@ -2,8 +2,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +12,7 @@ import pytest
 from tests.support.stub_admin import Received, Reply, StubAdmin
 from tests.unit.cli import answers
 from tests.unit.cli.command_line import CommandLine
+from tests.unit.cli.nobody import run_as_nobody
 
 
 def one_line(stderr: bytes) -> str:
@@ -194,13 +193,7 @@ def test_a_defect_is_one_line_that_shows_no_values(admin: StubAdmin, hivectl: Co
 def test_permission_denied_exits_3(admin: StubAdmin) -> None:
     admin.socket_path.parent.chmod(0o755)
     admin.socket_path.chmod(0o600)
-    # The interpreter may be where only root can read, so the process changes its user when all is imported.
-    program = (
-        "import os, sys, hivectl.application as a, hivectl.commands.ps; import encodings.idna;"
-        "os.seteuid(65534); sys.exit(a.run(['--socket', sys.argv[1], 'ps']))"
-    )
-    argv = [sys.executable, "-c", program, str(admin.socket_path)]
-    ended = subprocess.run(argv, check=False, capture_output=True, timeout=20)
+    ended = run_as_nobody("--socket", str(admin.socket_path), "ps")
     assert ended.returncode == 3
     assert "you are not in group hive" in one_line(ended.stderr)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from hive_core.domain.agents import Desired
-from hive_core.engine.transitions import News, news
+from hive_core.engine.transitions import News, as_it_is, news, overlay
 from hive_core.planning.actions import AgentState, AgentView
 from tests.support.plan_inputs import name
 
@@ -68,3 +68,27 @@ def test_the_pause_of_a_quarantine_is_told_by_its_action_and_everything_else_is_
     assert news({BOB: USUAL}, {BOB: PAUSED}, frozenset(), quarantined) == ()
     turned = replace(PAUSED, degraded=True, fault="no command")
     assert [one.kind for one in news({BOB: USUAL}, {BOB: turned}, frozenset(), quarantined)] == ["degraded"]
+
+
+def test_who_is_being_made_is_not_degraded_by_having_no_config_yet() -> None:
+    shown = overlay({BOB: DEGRADED}, {}, frozenset({BOB}), {}, {})[BOB]
+    assert (shown.degraded, shown.fault) == (False, "")
+    assert overlay({BOB: DEGRADED}, {}, frozenset(), {}, {})[BOB].degraded
+    assert overlay({BOB: DEGRADED}, {BOB: USUAL}, frozenset({BOB}), {}, {})[BOB].degraded
+
+
+@pytest.mark.parametrize(
+    ("planned", "shown"),
+    [
+        (AgentState.STARTING, AgentState.STOPPED),
+        (AgentState.STOPPING, AgentState.RUNNING),
+        (AgentState.BACKOFF, AgentState.BACKOFF),
+    ],
+)
+def test_while_automation_is_off_no_row_says_that_something_is_done(
+    planned: AgentState, shown: AgentState
+) -> None:
+    row = as_it_is(replace(USUAL, state=planned))
+    assert row.state is shown
+    assert row.reason.endswith("why")
+    assert ("automation is off" in row.reason) == (planned is not shown)
