@@ -78,7 +78,10 @@ WORDS = {
     AgentState.UNSPAWNED: ("made, never run", "`hivectl spawn NAME` when you want it to run"),
     AgentState.STARTING: ("a container is being made or started", "wait a moment"),
     AgentState.RUNNING: ("its container runs", "nothing"),
-    AgentState.PAUSED: ("it is frozen: somebody paused the container by hand, or it is in quarantine", "the reason says which: `hivectl start NAME`, or `release NAME`"),
+    AgentState.PAUSED: (
+        "it is frozen: somebody paused the container by hand, or it is in quarantine",
+        "the reason says which: `hivectl start NAME`, or `release NAME`",
+    ),
     AgentState.STOPPING: (
         "it was told to stop and has its grace to do so",
         "wait; `stop --now` skips the grace",

@@ -130,7 +130,7 @@ def test_a_grace_longer_than_the_call_timeout_is_no_failure(rig: RealRig, engine
     one = rig.make(EngineState.RUNNING, command=command)
     wait_until(lambda: b"set" in b"".join(rig.engine.logs(one, 1, follow=False)), "the trap")
     began = time.monotonic()
-    engine.stop(one, 2)
+    engine.stop(one, 4)
     assert time.monotonic() - began > CALL_TIMEOUT_S
     assert rig.state(one) is EngineState.EXITED
 
