@@ -128,10 +128,15 @@ class AuditLog:
         elsewhere, if one is given: a log that was cut shorter, or written anew from some point on, does not.
         """
         while True:
+            own = self._head
             try:
-                return self._verify({self._head} if kept is None else {self._head, kept})
+                return self._verify({own} if kept is None else {own, kept})
             except FileNotFoundError:
                 continue  # a segment was dropped meanwhile: what is kept now is another chain
+            except AuditDamaged:
+                if own == self._head:
+                    raise
+                # Written to while it was read, so far that `own` itself may be dropped: read it again.
 
     def _verify(self, wanted: set[Head]) -> Verdict:
         head = start = Head(0, _GENESIS)
