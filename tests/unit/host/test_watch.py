@@ -140,7 +140,7 @@ def test_stop_is_prompt_and_final(directories: tuple[Path, Path], wakes: Wakes) 
     wait_until(lambda: len(wakes.counts) == 2, "the watch to stand")
     watch.stop()
     watch.stop()
-    assert threading.active_count() == before
+    assert threading.active_count() <= before, "one of an earlier test may have ended meanwhile"
     wait_until(
         lambda: _open_files().count("anon_inode:inotify") <= inotifies, "the kernel's watch to be let go"
     )
