@@ -128,17 +128,13 @@ class AuditLog:
         elsewhere, if one is given: a log that was cut shorter, or written anew from some point on, does not.
         """
         while True:
-            own = self._head
             try:
-                return self._verify({own} if kept is None else {own, kept})
+                return self._verify(self._head, kept)
             except FileNotFoundError:
                 continue  # a segment was dropped meanwhile: what is kept now is another chain
-            except AuditDamaged:
-                if own == self._head:
-                    raise
-                # Written to while it was read, so far that `own` itself may be dropped: read it again.
 
-    def _verify(self, wanted: set[Head]) -> Verdict:
+    def _verify(self, own: Head, kept: Head | None) -> Verdict:
+        wanted = {own} if kept is None else {own, kept}
         head = start = Head(0, _GENESIS)
         kept_from = 1
         for line, record in self._parsed(0):
@@ -152,6 +148,8 @@ class AuditLog:
         if start.seq > kept_from:
             raise AuditDamaged(f"audit records {kept_from} to {start.seq - 1} are missing")
         wanted.discard(Head(0, _GENESIS))
+        if own != kept and own.seq < start.seq:
+            wanted.discard(own)  # written to while it was read, until retention dropped that record
         for lost in wanted:
             raise _without(lost, start)
         return Verdict(start, head)
